@@ -1,0 +1,1 @@
+"""Top floor: parse, call, print."""

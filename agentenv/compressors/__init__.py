@@ -1,0 +1,1 @@
+"""Floor 2: planners of compactions."""

@@ -1,0 +1,1 @@
+"""Floor 2: checkers of rules, decided by effects."""

@@ -1,0 +1,1 @@
+"""Floor 1: contracts. One concept, one small file, no implementation."""

@@ -1,0 +1,76 @@
+"""One deadline authority: moments on the monotonic clock, passed down, never durations.
+
+Whoever owns an operation makes its deadline once; everything below gets the same object or an earlier one. When time
+runs out, `DeadlineReached` carries the very object that fired, so a foreign ``TimeoutError`` can never be mistaken
+for ours (law 12).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from agentenv.errors import AgentEnvError
+
+
+class DeadlineReached(AgentEnvError):
+    """A deadline of ours fired. ``deadline`` is the object that did."""
+
+    def __init__(self, message: str, deadline: Deadline | None = None) -> None:
+        super().__init__(message)
+        self.deadline = deadline
+
+
+class Deadline:
+    """A moment on ``time.monotonic``, with the name of what it limits."""
+
+    __slots__ = ("at", "name")
+
+    def __init__(self, name: str, at: float = math.inf) -> None:
+        self.name = name
+        self.at = at
+
+    @classmethod
+    def after(cls, seconds: float, name: str) -> Deadline:
+        """Make the deadline ``seconds`` from now."""
+        return cls(name, time.monotonic() + seconds)
+
+    def sooner(self, seconds: float, name: str) -> Deadline:
+        """Make a sub-deadline ``seconds`` from now, or this one if it comes first."""
+        at = time.monotonic() + seconds
+        return Deadline(name, at) if at < self.at else self
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds left; negative when past, ``inf`` when there is no limit."""
+        return self.at - time.monotonic()
+
+    @property
+    def passed(self) -> bool:
+        """Whether the moment is behind us."""
+        return self.remaining_s <= 0
+
+    @asynccontextmanager
+    async def enforce(self) -> AsyncIterator[None]:
+        """Cancel the body when the moment comes, and raise `DeadlineReached` with this object.
+
+        A ``TimeoutError`` the body raises itself passes through unchanged.
+        """
+        if self.at == math.inf:
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        scope = asyncio.timeout_at(loop.time() + self.remaining_s)
+        try:
+            async with scope:
+                yield
+        except TimeoutError as error:
+            if not scope.expired():
+                raise
+            raise DeadlineReached(f"the deadline of {self.name} fired", self) from error
+
+    def __repr__(self) -> str:
+        return f"Deadline({self.name!r}, remaining_s={self.remaining_s:.3f})"

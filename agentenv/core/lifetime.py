@@ -1,0 +1,68 @@
+"""Owned resources, and cleanup that ends.
+
+A resource is opened with ``async with`` by the function that owns it; ``aclose`` may be called twice. Cleanup goes
+through `finish`, which survives cancellation and ends within a grace.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+
+
+class AsyncResource(ABC):
+    """Something that is opened, used, and closed by its owner."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Release everything. May be called twice, and by a cancelled task."""
+
+
+async def finish(cleanup: Coroutine[Any, Any, object], grace_s: float) -> bool:
+    """Run ``cleanup`` to its end through cancellation of the caller, for at most ``grace_s`` seconds.
+
+    Returns:
+        Whether the cleanup ended by itself. False means that it was cut at the grace.
+
+    A bare ``asyncio.shield`` lets the caller leave and orphans the cleanup; a shielded scope alone is cut short by a
+    second ``cancel()``. Here the cleanup has a task of its own, and the shielded wait for it starts again after
+    every cancellation; the cancellation is re-raised when the cleanup is over.
+    """
+    import asyncio
+
+    task = asyncio.ensure_future(cleanup)
+    cancelled: asyncio.CancelledError | None = None
+    ended = True
+    with anyio.CancelScope(shield=True):
+        deadline = anyio.current_time() + grace_s
+        while not task.done():
+            left = deadline - anyio.current_time()
+            if left <= 0:
+                ended = False
+                task.cancel()
+                deadline = float("inf")
+                continue
+            try:
+                await asyncio.wait([task], timeout=None if left == float("inf") else left)
+            except asyncio.CancelledError as error:
+                cancelled = error
+    if not task.cancelled() and (error := task.exception()) is not None and cancelled is None:
+        raise error
+    if cancelled is not None:
+        raise cancelled
+    return ended

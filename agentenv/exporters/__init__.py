@@ -1,0 +1,1 @@
+"""Floor 2: records to rows of other formats."""

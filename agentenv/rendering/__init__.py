@@ -1,0 +1,1 @@
+"""Floor 2: messages to token ids and back."""

@@ -1,0 +1,1 @@
+"""Floor 2: the journal, blobs and the run folder."""

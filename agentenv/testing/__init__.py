@@ -1,0 +1,1 @@
+"""Fakes, contract suites and strategies, shipped for tests; no product module imports it."""

@@ -1,0 +1,1 @@
+"""Floor 2: functions made tools, toolboxes, suites."""

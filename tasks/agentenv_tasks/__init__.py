@@ -1,0 +1,1 @@
+"""First-party plug-ins, found through entry points like anyone else's."""
