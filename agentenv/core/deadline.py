@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from agentenv.errors import AgentEnvError
@@ -54,7 +54,7 @@ class Deadline:
         return self.remaining_s <= 0
 
     @asynccontextmanager
-    async def enforce(self) -> AsyncIterator[None]:
+    async def enforce(self) -> AsyncGenerator[None]:
         """Cancel the body when the moment comes, and raise `DeadlineReached` with this object.
 
         A ``TimeoutError`` the body raises itself passes through unchanged.

@@ -36,9 +36,7 @@ class Exporter(Protocol):
         """What ``export --to`` calls it."""
         ...
 
-    def rows(
-        self, episodes: Iterable[EpisodeRecord], report: LossReport
-    ) -> Iterator[dict[str, Any]]:
+    def rows(self, episodes: Iterable[EpisodeRecord], report: LossReport) -> Iterator[dict[str, Any]]:
         """Give the rows, filling the report."""
         ...
 

@@ -113,7 +113,7 @@ class Policy(AsyncResource):
             DeadlineReached: ``deadline`` fired first; whatever arrives later is dropped.
         """
 
-    def for_task(self, task: Task, seed: int) -> Policy:  # noqa: ARG002 - the default needs neither
+    def for_task(self, task: Task, seed: int) -> Policy:
         """Give the policy that plays one episode of ``task``; by default this one.
 
         A scripted policy answers with the script of that task. What is returned shares this policy's resources and

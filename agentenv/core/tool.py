@@ -69,9 +69,7 @@ class Tool(Protocol):
         """Hash of spec and source, for the manifest."""
         ...
 
-    async def call(
-        self, arguments: dict[str, Any], context: ToolContext, deadline: Deadline
-    ) -> Result:
+    async def call(self, arguments: dict[str, Any], context: ToolContext, deadline: Deadline) -> Result:
         """Run one call with validated arguments.
 
         Args:

@@ -43,9 +43,7 @@ class Budget:
         """
         if not math.isfinite(self.limit) or self.limit <= 0:
             raise ConfigError(f"budget {self.name} must be a positive number, got {self.limit!r}")
-        if self.kind not in (BudgetKind.WALL_CLOCK, BudgetKind.COST) and self.limit != int(
-            self.limit
-        ):
+        if self.kind not in (BudgetKind.WALL_CLOCK, BudgetKind.COST) and self.limit != int(self.limit):
             raise ConfigError(f"budget {self.name} counts whole {self.kind}, got {self.limit!r}")
 
     @property
