@@ -79,5 +79,5 @@ class Compressor(Protocol):
         ...
 
 
-class CannotCompact(Exception):  # noqa: N818 - an outcome to record, not an error of ours
+class CannotCompact(Exception):
     """A compressor cannot make the window fit; the text says why."""

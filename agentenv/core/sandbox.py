@@ -98,7 +98,7 @@ class SandboxProcess(AsyncResource):
         """Whether it can still be asked."""
 
 
-class ProcessDied(Exception):  # noqa: N818 - the policy's doing, not a fault
+class ProcessDied(Exception):
     """A kept process ended. The text says how, with the end of its stderr."""
 
 
@@ -168,7 +168,7 @@ class Sandbox(AsyncResource):
 
     @abstractmethod
     async def list(self, path: str = ".") -> list[FileEntry]:
-        """List a folder of the workspace by name, undecodable names escaped as ``\\udcXX``.
+        """List a folder of the workspace by name, undecodable bytes of names as lone surrogates (PEP 383).
 
         Raises:
             FileNotFoundError, NotADirectoryError, PermissionError: As the names say.

@@ -89,7 +89,7 @@ class Tool(Protocol):
         ...
 
 
-class InvalidArguments(Exception):  # noqa: N818 - not an error of ours: it becomes an observation
+class InvalidArguments(Exception):
     """The policy called the tool with arguments that cannot be used; the text is shown to it."""
 
 

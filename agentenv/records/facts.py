@@ -97,7 +97,7 @@ class PromptRendered:
     segment: int
     """0-based. Differs from the last one when a new segment begins."""
     new_segment_reason: str | None
-    """Why a new segment begins: ``first``, ``compaction k0``, or what the renderer could not prove; None if it goes on."""
+    """Why a new segment begins: ``first``, ``compaction k0``, what could not be proved; None if it goes on."""
     appended_ids: bytes
     """(A,) int32: ids after those the segment already has. A whole prompt when the segment is new."""
     prompt_length: int
@@ -154,7 +154,7 @@ class ActionTaken:
     results: tuple[ToolResult, ...]
     """One per call, in the order of the calls."""
     messages: tuple[Message, ...]
-    """The observation as messages: tool results, a parse error; exactly the text the policy is shown, budgets included."""
+    """The observation as messages: tool results, a parse error; the exact text shown, budgets included."""
     rewards: tuple[RewardComponent, ...] = ()
     """Rewards of this step; most tasks give none before the end."""
     breaches: tuple[Breach, ...] = ()
