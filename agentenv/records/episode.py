@@ -108,6 +108,9 @@ class StepRecord:
     cost_usd: float = 0.0
 
 
+_UNFINISHED = (StopReason.FAULT, StopReason.CANCELLED, StopReason.COLLECTOR_PAUSE)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeRecord:
     """One attempt at one episode."""
@@ -157,12 +160,8 @@ class EpisodeRecord:
 
     @property
     def done(self) -> bool:
-        """Whether nothing is left to do for this episode: it ended, and not by a fault, a pause or a cancellation."""
-        return self.reason is not None and self.reason not in (
-            StopReason.FAULT,
-            StopReason.CANCELLED,
-            StopReason.COLLECTOR_PAUSE,
-        )
+        """Whether nothing is left to do for this episode: it ended, and no fault, pause or cancellation is in it."""
+        return self.fault is None and self.reason not in (None, *_UNFINISHED)
 
     @property
     def reward(self) -> float | None:

@@ -84,6 +84,12 @@ class EpisodeStarted:
     grade_on: tuple[StopReason, ...]
     watched: dict[str, str] = field(default_factory=dict[str, str])
     """Constraint id to the checker's state before the first turn."""
+    compressor: str = "none"
+    """Name and settings."""
+    trigger_tokens: int | None = None
+    """Rendered prompt size above which the compressor is asked; None: only when the context is full."""
+    reserve_tokens: int = 1
+    """Room for a reply that a prompt must leave in the context; less of it asks the compressor."""
     show_budgets: str = "none"
     """Where remaining budgets are shown as text: ``none``, ``tool_result``, ``first_message``."""
     workspace: dict[str, Spill] = field(default_factory=dict[str, Spill])

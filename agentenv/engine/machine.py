@@ -1,0 +1,427 @@
+"""The rules of one episode as a machine without I/O: facts go in, the next effect comes out.
+
+Owned here: what the policy sees, what it may spend, when a segment ends, which reason ends the episode. Not owned:
+clocks, processes, networks, text rendering. Three things rest on that: replay is feeding stored facts to a fresh
+machine; going on in mid-episode is replay that goes on; and the rules are property-tested without a clock.
+
+The machine is always in one phase, and each phase takes the facts of `ACCEPTS` alone::
+
+    start ─EpisodeStarted─► render ─PromptRendered─► sample ─TurnSampled─► act ─ActionTaken─► render …
+                              ▲  │                                          │
+                              │  └─prompt too long─► compress ─Compacted────┘(a new segment)
+    any ─Stopped or an ending─► last render ─► score ─► finish ─EpisodeEnded─► ended
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from agentenv.engine.effects import Act, Compress, Effect, Ended, Finish, Render, Sample, Score
+from agentenv.engine.ledger import AFTER_STEP, BEFORE_SAMPLING, Ledger, reason_for
+from agentenv.engine.seeds import call_seed
+from agentenv.engine.window import Window
+from agentenv.errors import LawBreach, OrderError
+from agentenv.records.axes import (
+    BudgetKind,
+    CallStatus,
+    CompactionOutcome,
+    FaultDomain,
+    Outcome,
+    Purpose,
+    Scoring,
+    StopReason,
+)
+from agentenv.records.axes import (
+    Finish as EngineFinish,
+)
+from agentenv.records.budgets import Budget
+from agentenv.records.episode import FaultReport
+from agentenv.records.facts import (
+    ActionTaken,
+    Compacted,
+    EpisodeEnded,
+    EpisodeStarted,
+    Fact,
+    PromptRendered,
+    Scored,
+    Stopped,
+    SummaryAsked,
+    TurnSampled,
+)
+from agentenv.records.messages import TaskEnd, ToolCall, ToolResult
+from agentenv.records.tokens import SamplingParams
+
+
+class Phase(StrEnum):
+    """Where the episode stands."""
+
+    START = "start"
+    RENDER = "render"
+    COMPRESS = "compress"
+    SAMPLE = "sample"
+    ACT = "act"
+    LAST_RENDER = "last_render"
+    SCORE = "score"
+    FINISH = "finish"
+    ENDED = "ended"
+
+
+_RUNNING = (Phase.RENDER, Phase.COMPRESS, Phase.SAMPLE, Phase.ACT)
+
+ACCEPTS: dict[type[Any], tuple[Phase, ...]] = {
+    EpisodeStarted: (Phase.START,),
+    PromptRendered: (Phase.RENDER, Phase.LAST_RENDER),
+    SummaryAsked: (Phase.COMPRESS,),
+    Compacted: (Phase.COMPRESS,),
+    TurnSampled: (Phase.SAMPLE,),
+    ActionTaken: (Phase.ACT,),
+    Stopped: (*_RUNNING, Phase.LAST_RENDER),
+    Scored: (Phase.SCORE,),
+    EpisodeEnded: (Phase.FINISH,),
+}
+"""Which fact is legal in which phases."""
+
+
+class EpisodeMachine:
+    """One episode.
+
+    Invariant: `effect` is a function of the facts fed so far, in order, and of nothing else.
+    """
+
+    def __init__(self) -> None:
+        self.phase = Phase.START
+        self.effect: Effect = Ended()
+        """What has to be done next."""
+        self.ledger = Ledger(())
+        self.window = Window()
+        self.turn = 0
+        """Index of the next reply."""
+        self.reason: StopReason | None = None
+        """Set as soon as the end is decided."""
+        self.budget: Budget | None = None
+        """The budget that ran out, where one did."""
+        self.fault: FaultReport | None = None
+        self.scoring = Scoring.NOT_RUN
+        self.outcome = Outcome.UNKNOWN
+        self._started: EpisodeStarted | None = None
+        self._sampling = SamplingParams()
+        self._purpose = Purpose.ACT
+        self._last: TurnSampled | None = None
+        self._calls: list[tuple[ToolCall, ToolResult]] = []
+        self._tried: set[str] = set()
+        self._trigger = ""
+        self._n_compactions = 0
+        self._summary: str | None = None
+        self._summary_turns: tuple[int, ...] = ()
+        self._stopped_budget: str | None = None
+        self._answer: str | None = None
+        self._submitted: object | None = None
+
+    # ------------------------------------------------------------------ facts in
+
+    def feed(self, fact: Fact) -> Effect:
+        """Take the next fact and give the next effect.
+
+        Raises:
+            OrderError: The fact is not legal in this phase.
+            LawBreach: The fact contradicts what came before it.
+        """
+        kind = type(fact)
+        if self.phase not in ACCEPTS[kind]:
+            raise OrderError(
+                f"{kind.__name__} cannot come in phase {self.phase!s}; it can in {', '.join(ACCEPTS[kind])}"
+            )
+        self._HANDLERS[kind](self, fact)
+        self.effect = self._EFFECTS[self.phase](self)
+        return self.effect
+
+    @property
+    def started(self) -> EpisodeStarted:
+        """What decides the episode.
+
+        Raises:
+            OrderError: Nothing was fed yet.
+        """
+        if self._started is None:
+            raise OrderError("the episode has not started: feed EpisodeStarted first")
+        return self._started
+
+    def _on_started(self, fact: EpisodeStarted) -> None:
+        self._started = fact
+        self._sampling = fact.sampling
+        self.ledger = Ledger(fact.budgets)
+        self.window.begin(fact.messages)
+        self.scoring = Scoring.NOT_RUN if fact.scoring_required else Scoring.NOT_REQUIRED
+        self.phase = Phase.RENDER
+
+    def _on_rendered(self, fact: PromptRendered) -> None:
+        self.window.rendered(fact)
+        if self.phase is Phase.LAST_RENDER:
+            self._after_last_render()
+            return
+        if self._purpose is Purpose.SUMMARY:
+            self._start_summary()
+            return
+        self.ledger.level(BudgetKind.CONTEXT_TOKENS, fact.prompt_length)
+        trigger = self._wants_compaction(fact.prompt_length)
+        if trigger is not None:
+            self._trigger = trigger
+            self._tried.add(trigger)
+            self.phase = Phase.COMPRESS
+        else:
+            self._admit(fact.prompt_length)
+
+    def _wants_compaction(self, prompt_length: int) -> str | None:
+        started = self.started
+        room = self.ledger.remaining(BudgetKind.CONTEXT_TOKENS)
+        if room < started.reserve_tokens and "overflow" not in self._tried:
+            return "overflow"
+        trigger = started.trigger_tokens
+        if trigger is not None and prompt_length > trigger and not self._tried:
+            return "budget"
+        return None
+
+    def _admit(self, prompt_length: int) -> None:
+        """Let the reply be sampled, or end for want of budget."""
+        budget = self.ledger.exhausted(BEFORE_SAMPLING)
+        if budget is None:
+            clamp = self.ledger.clamp(self._sampling.max_tokens, prompt_length)
+            if clamp.max_tokens >= 1:
+                self.phase = Phase.SAMPLE
+                return
+            budget = clamp.bound_by
+        assert budget is not None, "sampling parameters allow at least one token"
+        self._end(reason_for(budget), budget)
+
+    def _on_summary_asked(self, fact: SummaryAsked) -> None:
+        self._purpose = Purpose.SUMMARY
+        self.window.ask_summary(fact)
+        self.phase = Phase.RENDER
+
+    def _start_summary(self) -> None:
+        if self.ledger.clamp(self.window.summary_max_tokens, self.window.prompt_length).max_tokens < 1:
+            self._purpose = Purpose.ACT
+            self._end(StopReason.CONTEXT_OVERFLOW, self.ledger.tightest(BudgetKind.CONTEXT_TOKENS))
+            return
+        self.phase = Phase.SAMPLE
+
+    def _on_compacted(self, fact: Compacted) -> None:
+        compaction = fact.compaction
+        self._n_compactions += 1
+        self._summary, self._summary_turns = None, ()
+        if compaction.outcome is CompactionOutcome.APPLIED:
+            self.window.compact(compaction)
+        if self.window.must_open:
+            self.phase = Phase.RENDER
+        else:
+            self._admit(int(self.ledger.spent(BudgetKind.CONTEXT_TOKENS)))
+
+    def _on_sampled(self, fact: TurnSampled) -> None:
+        sample = self.effect
+        assert isinstance(sample, Sample)
+        self._check_sampled(fact, sample)
+        self.window.sampled(fact)
+        self.turn += 1
+        self.ledger.charge(BudgetKind.TURNS, 1)
+        self.ledger.charge(BudgetKind.SAMPLED_TOKENS, fact.sampled.n)
+        self.ledger.charge(BudgetKind.COST, fact.cost_usd)
+        self.ledger.level(BudgetKind.WALL_CLOCK, fact.elapsed_s)
+        if fact.purpose is Purpose.SUMMARY:
+            self._purpose = Purpose.ACT
+            self._summary = fact.parsed.text
+            self._summary_turns += (fact.turn,)
+            self.phase = Phase.COMPRESS
+            return
+        self.ledger.level(BudgetKind.CONTEXT_TOKENS, self.window.prompt_length + fact.sampled.n)
+        self._last = fact
+        self._tried.clear()
+        self.phase = Phase.ACT
+
+    @staticmethod
+    def _check_sampled(fact: TurnSampled, sample: Sample) -> None:
+        if (fact.turn, fact.purpose) != (sample.turn, sample.purpose):
+            raise LawBreach(
+                f"turn {sample.turn} ({sample.purpose}) was asked for, but turn {fact.turn} ({fact.purpose}) came"
+            )
+        if fact.sampled.n > sample.sampling.max_tokens:
+            raise LawBreach(
+                f"turn {fact.turn}: {fact.sampled.n} tokens were sampled, {sample.sampling.max_tokens} were allowed"
+            )
+
+    def _on_acted(self, fact: ActionTaken) -> None:
+        last = self._last
+        assert last is not None
+        by_id = {call.id: call for call in last.parsed.calls}
+        executed = [(by_id[r.call_id], r) for r in fact.results if r.status is not CallStatus.REFUSED]
+        self._calls += executed
+        self.ledger.charge(BudgetKind.TOOL_CALLS, len(executed))
+        self.ledger.level(BudgetKind.WALL_CLOCK, fact.elapsed_s)
+        self.window.observed(fact.messages)
+        if not last.parsed.calls and not last.parsed.errors:
+            self._answer = last.parsed.text
+        if not self._ended_by_itself(fact, last) and not self._out_of_budget(fact):
+            self.phase = Phase.RENDER
+
+    def _ended_by_itself(self, fact: ActionTaken, last: TurnSampled) -> bool:
+        ends = [result for result in fact.results if result.ends is not None]
+        if ends:
+            self._submitted = ends[0].value
+            self._end(StopReason.COMPLETED if ends[0].ends is TaskEnd.COMPLETED else StopReason.FAILED)
+        elif self._fatal_breach(fact):
+            self._end(StopReason.CONSTRAINT_BREACH)
+        elif self._cut_without_action(last):
+            budget = self.ledger.exhausted((BudgetKind.SAMPLED_TOKENS,))
+            self._end(reason_for(budget) if budget else StopReason.GENERATION_LENGTH, budget)
+        elif self.started.ends_on_text and not last.parsed.calls and not last.parsed.errors:
+            self._end(StopReason.FINAL_ANSWER)
+        return self.reason is not None
+
+    def _fatal_breach(self, fact: ActionTaken) -> bool:
+        fatal = {constraint.id for constraint in self.started.constraints if constraint.ends_episode}
+        return any(breach.constraint_id in fatal for breach in fact.breaches)
+
+    @staticmethod
+    def _cut_without_action(last: TurnSampled) -> bool:
+        return last.finish is not EngineFinish.STOP and not last.parsed.calls
+
+    def _out_of_budget(self, fact: ActionTaken) -> bool:
+        budget = self.ledger.exhausted(AFTER_STEP[:2])
+        if budget is None and any(result.status is CallStatus.REFUSED for result in fact.results):
+            budget = self.ledger.tightest(BudgetKind.TOOL_CALLS)
+        budget = budget or self.ledger.exhausted(AFTER_STEP[2:])
+        if budget is not None:
+            self._end(reason_for(budget), budget)
+        return budget is not None
+
+    def _on_stopped(self, fact: Stopped) -> None:
+        self.fault = fact.fault
+        self.ledger.level(BudgetKind.WALL_CLOCK, fact.elapsed_s)
+        self._stopped_budget = fact.budget
+        self.reason, self.budget = fact.reason, None
+        self._after_last_render()
+
+    def _end(self, reason: StopReason, budget: Budget | None = None) -> None:
+        self.reason, self.budget = reason, budget
+        if self.window.new_messages:
+            self.phase = Phase.LAST_RENDER
+        else:
+            self._after_last_render()
+
+    def _after_last_render(self) -> None:
+        started = self.started
+        graded = started.scoring_required and self.reason in started.grade_on
+        self.phase = Phase.SCORE if graded else Phase.FINISH
+
+    def _on_scored(self, fact: Scored) -> None:
+        self.scoring, self.outcome = fact.scoring, fact.outcome
+        self.fault = fact.fault or self.fault
+        self.phase = Phase.FINISH
+
+    def _on_ended(self, fact: EpisodeEnded) -> None:
+        expected = self.ending(fact.elapsed_s)
+        if fact != expected:
+            raise LawBreach(f"the stored ending {fact} is not the one its facts lead to: {expected}")
+        self.phase = Phase.ENDED
+
+    # ---------------------------------------------------------------- effects out
+
+    def _render(self) -> Render:
+        return self.window.render(self.started.tools, self._purpose, final=self.phase is Phase.LAST_RENDER)
+
+    def _compress(self) -> Compress:
+        started = self.started
+        limit = self.ledger.tightest(BudgetKind.CONTEXT_TOKENS)
+        room = None if limit is None else int(limit.limit) - started.reserve_tokens
+        candidates = [n for n in (started.trigger_tokens, room) if n is not None]
+        return Compress(
+            id=f"k{self._n_compactions}",
+            window=self.window.messages,
+            tokens=int(self.ledger.spent(BudgetKind.CONTEXT_TOKENS)),
+            budget_tokens=max(min(candidates), 0),
+            trigger=self._trigger,
+            summary=self._summary,
+            summary_turns=self._summary_turns,
+        )
+
+    def _sample(self) -> Sample:
+        summary = self._purpose is Purpose.SUMMARY
+        wanted = self.window.summary_max_tokens if summary else self._sampling.max_tokens
+        clamp = self.ledger.clamp(wanted, self.window.prompt_length)
+        return Sample(
+            prompt_ids=self.window.segment_ids,
+            window=self.window.summary_messages if summary else self.window.messages,
+            tools=() if summary else self.started.tools,
+            sampling=_with_max_tokens(self._sampling, clamp.max_tokens),
+            seed=call_seed(self.started.seed, self.turn),
+            turn=self.turn,
+            purpose=self._purpose,
+        )
+
+    def _act(self) -> Act:
+        assert self._last is not None
+        left = self.ledger.remaining(BudgetKind.TOOL_CALLS)
+        return Act(
+            turn=self._last.turn,
+            parsed=self._last.parsed,
+            allowed_calls=None if left == float("inf") else int(left),
+        )
+
+    def _score(self) -> Score:
+        assert self.reason is not None
+        answer = self._answer
+        if answer is None and isinstance(self._submitted, str):
+            answer = self._submitted
+        return Score(reason=self.reason, answer=answer, submitted=self._submitted, calls=tuple(self._calls))
+
+    def ending(self, elapsed_s: float) -> EpisodeEnded:
+        """Make the last fact.
+
+        Raises:
+            OrderError: The end is not decided yet.
+        """
+        if self.reason is None:
+            raise OrderError("the episode has no ending yet")
+        return EpisodeEnded(
+            reason=self.reason,
+            terminated=self.reason.terminated,
+            truncated=not self.reason.terminated,
+            budget=self.budget.name if self.budget else self._stopped_budget,
+            scoring=self.scoring,
+            outcome=self.outcome,
+            fault=self.fault.domain if self.fault else FaultDomain.NONE,
+            budgets=self.ledger.states(),
+            elapsed_s=elapsed_s,
+        )
+
+    _HANDLERS: ClassVar[dict[type[Any], Callable[[Any, Any], None]]] = {
+        EpisodeStarted: _on_started,
+        PromptRendered: _on_rendered,
+        SummaryAsked: _on_summary_asked,
+        Compacted: _on_compacted,
+        TurnSampled: _on_sampled,
+        ActionTaken: _on_acted,
+        Stopped: _on_stopped,
+        Scored: _on_scored,
+        EpisodeEnded: _on_ended,
+    }
+
+    _EFFECTS: ClassVar[dict[Phase, Callable[[Any], Effect]]] = {
+        Phase.START: lambda _: Ended(),
+        Phase.RENDER: _render,
+        Phase.LAST_RENDER: _render,
+        Phase.COMPRESS: _compress,
+        Phase.SAMPLE: _sample,
+        Phase.ACT: _act,
+        Phase.SCORE: _score,
+        Phase.FINISH: lambda _: Finish(),
+        Phase.ENDED: lambda _: Ended(),
+    }
+
+
+def _with_max_tokens(sampling: SamplingParams, max_tokens: int) -> SamplingParams:
+    if sampling.max_tokens == max_tokens:
+        return sampling
+    return replace(sampling, max_tokens=max_tokens)
