@@ -95,15 +95,20 @@ class Ledger:
                 allowed, bound_by = int(budget.limit - used), budget
         return Clamp(allowed, bound_by)
 
-    def states(self) -> tuple[BudgetState, ...]:
-        """Give every budget as it stands, in the order declared."""
+    def states(self, *, more_calls: int = 0) -> tuple[BudgetState, ...]:
+        """Give every budget, in the order declared.
+
+        Args:
+            more_calls: Tool calls to count as spent although they are not charged yet.
+        """
+        more = {BudgetKind.TOOL_CALLS: more_calls}
         return tuple(
             BudgetState(
                 name=budget.name,
                 kind=budget.kind,
                 owner=budget.owner,
                 limit=budget.limit,
-                spent=self._spent[budget.kind],
+                spent=self._spent[budget.kind] + more.get(budget.kind, 0),
             )
             for budget in self.budgets
         )

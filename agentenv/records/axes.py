@@ -39,6 +39,11 @@ class StopReason(StrEnum):
         """Whether the task itself ended (else something outside it stopped it: truncated)."""
         return self in _TERMINATED
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether the episode has to be run again: nobody let it come to an end of its own."""
+        return self in _UNFINISHED
+
 
 _TERMINATED = frozenset(
     {
@@ -49,6 +54,8 @@ _TERMINATED = frozenset(
         StopReason.FINAL_ANSWER,
     }
 )
+
+_UNFINISHED = frozenset({StopReason.FAULT, StopReason.CANCELLED, StopReason.COLLECTOR_PAUSE})
 
 
 class Scoring(StrEnum):

@@ -108,9 +108,6 @@ class StepRecord:
     cost_usd: float = 0.0
 
 
-_UNFINISHED = (StopReason.FAULT, StopReason.CANCELLED, StopReason.COLLECTOR_PAUSE)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeRecord:
     """One attempt at one episode."""
@@ -161,7 +158,7 @@ class EpisodeRecord:
     @property
     def done(self) -> bool:
         """Whether nothing is left to do for this episode: it ended, and no fault, pause or cancellation is in it."""
-        return self.fault is None and self.reason not in (None, *_UNFINISHED)
+        return self.reason is not None and not self.reason.unfinished and self.fault is None
 
     @property
     def reward(self) -> float | None:

@@ -1,0 +1,99 @@
+"""Performs one compaction: asks the compressor, checks its plan against law 7, and writes down what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from agentenv.core.compressor import CannotCompact, CompressionView, Compressor, SummaryRequest
+from agentenv.core.deadline import Deadline
+from agentenv.core.renderer import Renderer
+from agentenv.engine.compaction import apply_edits, check_edits
+from agentenv.engine.effects import Compress
+from agentenv.errors import AgentEnvError, CompressorFault
+from agentenv.records.axes import CompactionOutcome
+from agentenv.records.compaction import Compaction, Edit
+from agentenv.records.constraints import Constraint
+from agentenv.records.facts import Compacted, SummaryAsked
+from agentenv.records.messages import Message, ToolSpec
+
+
+async def compact(
+    effect: Compress,
+    *,
+    compressor: Compressor,
+    renderer: Renderer,
+    tools: tuple[ToolSpec, ...],
+    constraints: tuple[Constraint, ...],
+    deadline: Deadline,
+) -> Compacted | SummaryAsked:
+    """Plan, check and measure one compaction.
+
+    A plan that breaks law 7, does not fit or is not smaller is recorded as failed; it never reaches the history.
+
+    Raises:
+        CompressorFault: The compressor raised something its contract does not name.
+        DeadlineReached: Passed through.
+    """
+    began = time.perf_counter()
+
+    def count(messages: Sequence[Message]) -> int:
+        return len(renderer.open(messages, tools))
+
+    view = CompressionView(
+        messages=effect.window,
+        tools=tools,
+        tokens=effect.tokens,
+        count=count,
+        constraints=constraints,
+        trigger=effect.trigger,
+        summary=effect.summary,
+    )
+    edits: tuple[Edit, ...] = ()
+    tokens_after: int | None = None
+    try:
+        plan = await _plan(compressor, view, effect.budget_tokens, deadline)
+        if isinstance(plan, SummaryRequest):
+            return SummaryAsked(messages=plan.messages, max_tokens=plan.max_tokens)
+        edits = plan
+        reason = check_edits(effect.window, edits)
+        if reason is None:
+            tokens_after = count(apply_edits(effect.window, edits))
+            reason = _misfit(tokens_after, effect)
+    except CannotCompact as error:
+        reason = str(error)
+    return Compacted(
+        compaction=Compaction(
+            id=effect.id,
+            compressor=compressor.name,
+            trigger=effect.trigger,
+            budget_tokens=effect.budget_tokens,
+            edits=edits,
+            tokens_before=effect.tokens,
+            tokens_after=tokens_after,
+            outcome=CompactionOutcome.APPLIED if reason is None else CompactionOutcome.FAILED,
+            reason=reason,
+            duration_s=time.perf_counter() - began,
+            summary_turns=effect.summary_turns,
+        )
+    )
+
+
+async def _plan(
+    compressor: Compressor, view: CompressionView, budget_tokens: int, deadline: Deadline
+) -> tuple[Edit, ...] | SummaryRequest:
+    try:
+        async with deadline.enforce():
+            return await compressor.plan(view, budget_tokens, deadline)
+    except (CannotCompact, AgentEnvError):
+        raise
+    except Exception as error:
+        raise CompressorFault(f"compressor {compressor.name} raised {type(error).__name__}: {error}") from error
+
+
+def _misfit(tokens_after: int, effect: Compress) -> str | None:
+    if tokens_after > effect.budget_tokens:
+        return f"the compacted prompt has {tokens_after} tokens, the budget is {effect.budget_tokens}"
+    if tokens_after >= effect.tokens:
+        return f"the compacted prompt has {tokens_after} tokens, no fewer than the {effect.tokens} before"
+    return None

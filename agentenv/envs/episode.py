@@ -1,0 +1,421 @@
+"""The shell of one episode: performs the machine's effects, writes each fact, then feeds it back.
+
+Owned here: the sandbox, the tools' resources, the deadline. Not owned: the rules (`engine.machine`) and the policy.
+Both doors use it: the asynchronous environment and the collector submit replies; everything between two replies
+happens here.
+
+A fact is durable before it is acted upon. Whatever gives way, the episode ends with a reason of its own (law 4), and
+nothing it started is alive afterwards (law 12).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from array import array
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+from agentenv.core.constraint import Checker
+from agentenv.core.constraint import Effect as ActionEffect
+from agentenv.core.deadline import Deadline, DeadlineReached
+from agentenv.core.lifetime import AsyncResource, finish
+from agentenv.core.policy import Reply, SampleRequest
+from agentenv.core.sandbox import Sandbox, SandboxSpec
+from agentenv.core.store import AttemptKey
+from agentenv.core.tool import ToolContext
+from agentenv.engine.effects import Act, Compress, Ended, Finish, Render, Sample, Score
+from agentenv.engine.ledger import Ledger, reason_for
+from agentenv.engine.machine import EpisodeMachine, Phase
+from agentenv.engine.observation import observation, show_in_first_message
+from agentenv.engine.visibility import VisibilityTracker
+from agentenv.envs.compaction import compact
+from agentenv.envs.faults import report_of
+from agentenv.envs.grading import grade
+from agentenv.envs.opening import opening_fact
+from agentenv.envs.plan import EpisodeOptions, EpisodeParts, EpisodePlan
+from agentenv.errors import (
+    CompressorFault,
+    Fault,
+    HarnessFault,
+    OrderError,
+    PolicyServerFault,
+    PromptTooLong,
+    SandboxFault,
+    ToolFault,
+)
+from agentenv.records.axes import BudgetKind, BudgetOwner, CallStatus, StopReason, VisibilityLevel
+from agentenv.records.constraints import Breach, Visibility
+from agentenv.records.facts import (
+    ActionTaken,
+    Compacted,
+    EpisodeEnded,
+    EpisodeStarted,
+    Fact,
+    PromptRendered,
+    Stopped,
+    SummaryAsked,
+    TurnSampled,
+)
+from agentenv.records.messages import Message, Spill, ToolResult
+from agentenv.records.tokens import pack_ids
+from agentenv.toolkit.toolbox import Toolbox
+
+_THREAD_ABOVE_CHARS = 32_768
+"""Prompts longer than this are rendered in a thread, so that tokenising does not block the loop."""
+
+
+class Episode(AsyncResource):
+    """One attempt at one episode, from `begin` to its end.
+
+    Use: ``request = await episode.begin()``; while it is not None, sample a reply to it and
+    ``request = await episode.submit(reply)``. Where sampling fails, ``await episode.fail(error)``.
+    """
+
+    def __init__(self, plan: EpisodePlan, parts: EpisodeParts, options: EpisodeOptions) -> None:
+        self.plan = plan
+        self.key = AttemptKey(plan.episode_id, plan.attempt)
+        self.machine = EpisodeMachine()
+        self.deadline = Deadline("the episode")
+        self.last_action: ActionTaken | None = None
+        self.ending: EpisodeEnded | None = None
+        """The last fact, once the episode has ended."""
+        self._parts = parts
+        self._options = options
+        self._toolbox = Toolbox(plan.task.tools)
+        self._resources = AsyncExitStack()
+        self._sandbox: Sandbox | None = None
+        self._context: ToolContext | None = None
+        self._checkers: dict[str, Checker] = {}
+        self._watched: dict[str, str] = {}
+        self._workspace: dict[str, Spill] = {}
+        self._tracker: VisibilityTracker | None = None
+        self._visibility: tuple[Visibility, ...] = ()
+        self._began_at = 0.0
+
+    # ------------------------------------------------------------------- the loop
+
+    async def begin(self) -> SampleRequest | None:
+        """Start the episode and go on to its first prompt; None if it ended before.
+
+        Raises:
+            OrderError: It was begun before.
+            HarnessFault: The journal cannot be written.
+        """
+        if self._began_at:
+            raise OrderError(f"episode {self.plan.episode_id} was begun before")
+        self._began_at = time.monotonic()
+        fault: Exception | None = None
+        started = opening_fact(self.plan, self._parts, self._options, self._toolbox.specs)
+        self._set_deadline(started)
+        try:
+            await self._open(started)
+        except Exception as error:  # noqa: BLE001 - the boundary of one episode: it is recorded, siblings go on
+            fault = error
+        await self._record(self._completed(started))
+        if fault is not None:
+            await self._stop_for(fault, SandboxFault)
+        return await self._advance()
+
+    async def submit(self, reply: Reply) -> SampleRequest | None:
+        """Take the reply to the last request and go on to the next prompt; None when the episode has ended.
+
+        Raises:
+            OrderError: No reply was asked for.
+            HarnessFault: The journal cannot be written.
+        """
+        sample = self.machine.effect
+        if not isinstance(sample, Sample):
+            raise OrderError(f"episode {self.plan.episode_id} asks for no reply (phase {self.machine.phase})")
+        await self._record(self._turn(sample, reply))
+        return await self._advance()
+
+    async def fail(self, error: Exception) -> None:
+        """End the episode because no reply could be had: a deadline, a prompt too long, a fault, or our own error."""
+        if isinstance(error, PromptTooLong):
+            await self._record(
+                Stopped(
+                    reason=StopReason.CONTEXT_OVERFLOW,
+                    budget=f"{BudgetOwner.COLLECTOR}.{BudgetKind.CONTEXT_TOKENS}",
+                    elapsed_s=self._elapsed(),
+                )
+            )
+        else:
+            await self._stop_for(error, PolicyServerFault)
+        await self._advance()
+
+    async def stop(self, reason: StopReason) -> None:
+        """End the episode from outside (``cancelled``, ``collector_pause``), if it has not ended."""
+        if self.running:
+            await self._record(Stopped(reason=reason, elapsed_s=self._elapsed()))
+            await self._advance()
+
+    @property
+    def running(self) -> bool:
+        """Whether it has begun, and its end is not decided yet."""
+        return self.machine.phase is not Phase.START and self.machine.reason is None
+
+    async def aclose(self) -> None:
+        """End everything the episode started. May be called twice."""
+        await finish(self._resources.aclose(), self._options.grace_s)
+
+    async def _advance(self) -> SampleRequest | None:
+        """Perform effects until a reply is needed or nothing is left."""
+        while True:
+            effect = self.machine.effect
+            match effect:
+                case Sample():
+                    return self._request(effect)
+                case Ended():
+                    return None
+                case Finish():
+                    ending = self.machine.ending(self._elapsed())
+                    await self._record(ending)
+                    self.ending = ending
+                case Score():
+                    await self._record(await grade(effect, self.plan.task, self._sandbox))
+                case _:
+                    await self._perform(effect)
+
+    async def _perform(self, effect: Render | Compress | Act) -> None:
+        """Perform one effect of the running episode; a failure ends the episode by whose fault it was."""
+        domain: type[Fault] = HarnessFault
+        try:
+            match effect:
+                case Render():
+                    fact: Fact = await self._render(effect)
+                case Compress():
+                    domain = CompressorFault
+                    fact = await self._compress(effect)
+                case Act():
+                    domain = ToolFault
+                    fact = await self._act(effect)
+        except Exception as error:  # noqa: BLE001 - the boundary of one episode: siblings go on
+            await self._stop_for(error, domain)
+            return
+        await self._record(fact)
+
+    async def _stop_for(self, error: Exception, domain: type[Fault]) -> None:
+        """Record what ended the episode. A deadline is known by the object that fired (law 12)."""
+        if isinstance(error, DeadlineReached):
+            if error.deadline is self.deadline:
+                budget = self.machine.ledger.tightest(BudgetKind.WALL_CLOCK)
+                assert budget is not None, "only a wall-clock budget gives the episode a deadline"
+                await self._record(Stopped(reason=reason_for(budget), budget=budget.name, elapsed_s=self._elapsed()))
+                return
+            error = domain(str(error))
+        await self._record(Stopped(reason=StopReason.FAULT, fault=report_of(error), elapsed_s=self._elapsed()))
+
+    async def _record(self, fact: Fact) -> None:
+        await self._parts.writer.append(self.key, fact)
+        self.machine.feed(fact)
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._began_at
+
+    # ------------------------------------------------------------------- opening
+
+    def _set_deadline(self, started: EpisodeStarted) -> None:
+        limits = [b.limit for b in started.budgets if b.kind is BudgetKind.WALL_CLOCK]
+        if limits:
+            self.deadline = Deadline("the episode", self._began_at + min(limits))
+
+    async def _open(self, started: EpisodeStarted) -> None:
+        """Lease the sandbox, and look at what the constraints watch."""
+        if self._needs_sandbox:
+            self._sandbox = await self._lease()
+            if self._options.snapshots:
+                self._workspace = await self._sandbox.snapshot(self._parts.blobs)
+        self._context = ToolContext(
+            sandbox=self._sandbox,
+            blobs=self._parts.blobs,
+            output_cap_bytes=self._options.output_cap_bytes,
+            resources=self._resources,
+        )
+        if started.constraints:
+            self._checkers = {rule.id: self._parts.checker(rule.checker) for rule in started.constraints}
+            self._tracker = VisibilityTracker(started.constraints, self._parts.renderer.tokenizer.decode)
+            self._watched = await self._observe()
+
+    @property
+    def _needs_sandbox(self) -> bool:
+        task = self.plan.task
+        return task.needs_sandbox or bool(task.files) or any(tool.needs_sandbox for tool in task.tools)
+
+    async def _lease(self) -> Sandbox:
+        provider = self._parts.provider
+        if provider is None:
+            raise SandboxFault.permanent(f"task {self.plan.task.id} needs a sandbox and the run has no provider of one")
+        spec = SandboxSpec(
+            files=self.plan.task.files,
+            limits=self._options.limits,
+            labels={**dict(self._parts.labels), "episode": self.plan.episode_id},
+        )
+        sandbox = await provider.lease(spec, self.deadline)
+        self._resources.push_async_callback(sandbox.aclose)
+        return sandbox
+
+    def _completed(self, started: EpisodeStarted) -> EpisodeStarted:
+        """Add what is only known once the sandbox runs."""
+        messages = started.messages
+        if self._options.show_budgets == "first_message":
+            messages = show_in_first_message(messages, Ledger(started.budgets).states())
+        return replace(started, messages=messages, watched=self._watched, workspace=self._workspace)
+
+    async def _observe(self) -> dict[str, str]:
+        return {name: await checker.observe(self._sandbox) for name, checker in self._checkers.items()}
+
+    # ------------------------------------------------------------------- effects
+
+    async def _render(self, effect: Render) -> PromptRendered:
+        began = time.perf_counter()
+        appended, reason, segment = None, effect.reason, effect.segment
+        if effect.previous_ids is not None:
+            appended = self._parts.renderer.extend(effect.previous_ids, effect.new_messages, effect.tools)
+            if appended is None:
+                reason, segment = "the renderer cannot prove that the template extends", segment + 1
+        opens = appended is None
+        if appended is None:
+            appended = await self._open_prompt(effect)
+        length = len(appended) if opens else len(appended) + len(effect.previous_ids or ())
+        return PromptRendered(
+            segment=segment,
+            new_segment_reason=reason if opens else None,
+            appended_ids=pack_ids(appended),
+            prompt_length=length,
+            purpose=effect.purpose,
+            final=effect.final,
+            visibility=self._see(effect, appended, opens=opens, segment=segment),
+            rendering_s=time.perf_counter() - began,
+        )
+
+    async def _open_prompt(self, effect: Render) -> array[int]:
+        size = sum(len(message.text) for message in effect.window)
+        if size > _THREAD_ABOVE_CHARS:
+            return await asyncio.to_thread(self._parts.renderer.open, effect.window, effect.tools)
+        return self._parts.renderer.open(effect.window, effect.tools)
+
+    def _see(self, effect: Render, appended: array[int], *, opens: bool, segment: int) -> tuple[Visibility, ...]:
+        """Decide, on the ids of the prompt, which rules stand in it (law 8)."""
+        if self._tracker is None:
+            return ()
+        prompt = appended if opens else (effect.previous_ids or array("i")) + appended
+        self._visibility = self._tracker.observe(segment, prompt)
+        return self._visibility
+
+    async def _compress(self, effect: Compress) -> Compacted | SummaryAsked:
+        fact = await compact(
+            effect,
+            compressor=self._parts.compressor,
+            renderer=self._parts.renderer,
+            tools=self.machine.started.tools,
+            constraints=self.machine.started.constraints,
+            deadline=self.deadline.sooner(self._options.compress_timeout_s, "compressing"),
+        )
+        if self._tracker is not None and isinstance(fact, Compacted):
+            self._tracker.compacted(fact.compaction)
+        return fact
+
+    def _request(self, effect: Sample) -> SampleRequest:
+        plan = self.plan
+        return SampleRequest(
+            prompt_ids=effect.prompt_ids,
+            messages=effect.window,
+            tools=effect.tools,
+            sampling=effect.sampling,
+            seed=effect.seed,
+            request_id=f"{plan.episode_id}.{plan.attempt}.{effect.turn}",
+            turn=effect.turn,
+            purpose=effect.purpose,
+        )
+
+    def _turn(self, sample: Sample, reply: Reply) -> TurnSampled:
+        ids = reply.sampled.completion_ids
+        identity = self._parts.identity
+        parsed = self._parts.renderer.parse(memoryview(ids).cast("i"), sample.turn)
+        return TurnSampled(
+            turn=sample.turn,
+            purpose=sample.purpose,
+            sampled=reply.sampled,
+            sampling=sample.sampling,
+            seed=sample.seed,
+            finish=reply.finish,
+            stop_token_id=reply.stop_token_id,
+            parsed=parsed,
+            queued_s=reply.queued_s,
+            generating_s=reply.generating_s,
+            cached_tokens=reply.cached_tokens,
+            retries=reply.retries,
+            cost_usd=len(sample.prompt_ids) * identity.usd_per_prompt_token
+            + reply.sampled.n * identity.usd_per_completion_token,
+            elapsed_s=self._elapsed(),
+        )
+
+    async def _act(self, effect: Act) -> ActionTaken:
+        began = time.perf_counter()
+        calls = effect.parsed.calls
+        results: tuple[ToolResult, ...] = ()
+        if calls:
+            assert self._context is not None
+            results = await self._toolbox.run(
+                calls,
+                context=self._context,
+                deadline=self.deadline.sooner(self._options.tool_timeout_s, "the tools of one action"),
+                refuse_after=effect.allowed_calls,
+            )
+        breaches = await self._judge(effect, results) if self._checkers else ()
+        fact = ActionTaken(
+            turn=effect.turn,
+            results=results,
+            messages=self._observation(effect, results),
+            breaches=breaches,
+            watched=self._watched,
+            workspace=await self._snapshot() if calls else None,
+            tool_s=time.perf_counter() - began,
+            elapsed_s=self._elapsed(),
+        )
+        self.last_action = fact
+        return fact
+
+    async def _judge(self, effect: Act, results: tuple[ToolResult, ...]) -> tuple[Breach, ...]:
+        """Compare what the rules watch before and after the action (law 9)."""
+        by_id = {call.id: call for call in effect.parsed.calls}
+        executed = tuple((by_id[r.call_id], r) for r in results if r.status is not CallStatus.REFUSED)
+        before, self._watched = self._watched, await self._observe() if executed else self._watched
+        seen = {entry.constraint_id: entry for entry in self._visibility}
+        breaches: list[Breach] = []
+        for name, checker in self._checkers.items():
+            verdict = checker.check(before[name], ActionEffect(turn=effect.turn, calls=executed), self._watched[name])
+            if verdict.breached:
+                entry = seen.get(name)
+                breaches.append(
+                    Breach(
+                        constraint_id=name,
+                        turn=effect.turn,
+                        evidence=verdict.evidence,
+                        visible=entry is not None and entry.level is not VisibilityLevel.ABSENT,
+                        compaction_id=entry.compaction_id if entry else None,
+                    )
+                )
+        return tuple(breaches)
+
+    def _observation(self, effect: Act, results: tuple[ToolResult, ...]) -> tuple[Message, ...]:
+        shows = self._options.show_budgets == "tool_result"
+        executed = sum(result.status is not CallStatus.REFUSED for result in results)
+        return observation(
+            first_id=self.machine.window.n_messages,
+            turn=effect.turn,
+            parsed=effect.parsed,
+            results=results,
+            ends_on_text=self.machine.started.ends_on_text,
+            left=self.machine.ledger.states(more_calls=executed) if shows else (),
+        )
+
+    async def _snapshot(self) -> dict[str, Spill] | None:
+        if self._sandbox is None or not self._options.snapshots:
+            return None
+        after = await self._sandbox.snapshot(self._parts.blobs)
+        if after == self._workspace:
+            return None
+        self._workspace = after
+        return after

@@ -1,0 +1,184 @@
+"""Many episodes at once: bounded, isolated from one another, retried only where infrastructure gave way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import anyio
+
+from agentenv.core.policy import Policy, Reply
+from agentenv.core.task import Suite
+from agentenv.envs.episode import Episode
+from agentenv.envs.plan import EpisodeOptions, EpisodeParts, EpisodePlan
+from agentenv.records.axes import FaultDomain
+from agentenv.records.facts import EpisodeEnded
+from agentenv.records.messages import Message
+from agentenv.rollout.runner import run_episode
+from agentenv.rollout.schedule import Progress, Slot, is_done
+
+Examples = tuple[tuple[Message, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectOptions:
+    """How many episodes, and how many at once."""
+
+    tasks: int
+    group_size: int = 1
+    concurrency: int = 16
+    seed: int = 0
+    level: int = 1
+    shots: int = 0
+    """Worked examples in every prompt."""
+    max_attempts: int = 3
+    """Attempts per episode in this call, where infrastructure gave way. A bad answer is never tried again."""
+    reply_timeout_s: float = 600.0
+    retry_wait_s: float = 1.0
+    """Before the second attempt; doubles with each further one."""
+
+
+class Observer(Protocol):
+    """Told of what happens, for live progress. Its methods must not block."""
+
+    def began(self, slot: Slot, attempt: int) -> None:
+        """An attempt began."""
+        ...
+
+    def replied(self, reply: Reply) -> None:
+        """A reply came."""
+        ...
+
+    def ended(self, slot: Slot, ending: EpisodeEnded | None) -> None:
+        """An attempt ended; None if it was cut off before it had an ending."""
+        ...
+
+
+@dataclass(slots=True)
+class Tally:
+    """What came of a collection."""
+
+    planned: int = 0
+    done_before: int = 0
+    done: int = 0
+    faulted: int = 0
+    """Episodes that no attempt brought to an end without fault."""
+    attempts: int = 0
+    reasons: dict[str, int] = field(default_factory=dict[str, int])
+    stopped_by: str | None = None
+    """Why no further episodes were begun, where one fault speaks for all."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned episode is done."""
+        return self.done_before + self.done == self.planned
+
+
+class Collector:
+    """Collects the episodes of one run."""
+
+    def __init__(
+        self,
+        *,
+        suite: Suite,
+        policy: Policy,
+        parts: EpisodeParts,
+        episode_options: EpisodeOptions,
+        options: CollectOptions,
+        observer: Observer | None = None,
+    ) -> None:
+        self._suite = suite
+        self._policy = policy
+        self._parts = parts
+        self._episode_options = episode_options
+        self._options = options
+        self._observer = observer
+        self._halted: str | None = None
+
+    async def run(self, todo: Iterator[Slot], before: Progress) -> Tally:
+        """Run every episode that is not done yet.
+
+        Cancelling this ends all episodes under way as ``cancelled``, on record, and raises.
+
+        Raises:
+            HarnessFault: The journal cannot be written; what was acknowledged is kept.
+        """
+        tally = Tally()
+        queue = self._filter(todo, before, tally)
+        shots = self._options.shots
+        examples = tuple(self._suite.demonstrations(shots, self._options.level)) if shots else ()
+        async with anyio.create_task_group() as group:
+            for _ in range(self._options.concurrency):
+                group.start_soon(self._work, queue, before, examples, tally)
+        tally.stopped_by = self._halted
+        return tally
+
+    @staticmethod
+    def _filter(todo: Iterator[Slot], before: Progress, tally: Tally) -> Iterator[Slot]:
+        for slot in todo:
+            tally.planned += 1
+            if slot.episode_id in before.done:
+                tally.done_before += 1
+            else:
+                yield slot
+
+    async def _work(self, queue: Iterator[Slot], before: Progress, examples: Examples, tally: Tally) -> None:
+        for slot in queue:
+            if self._halted is None:
+                await self._episode(slot, before.attempts.get(slot.episode_id, 0), examples, tally)
+            else:
+                tally.faulted += 1
+
+    async def _episode(self, slot: Slot, tried: int, examples: Examples, tally: Tally) -> None:
+        """Attempt one episode until it is done, or the attempts of this call are used up."""
+        for n in range(self._options.max_attempts):
+            if n:
+                await anyio.sleep(self._options.retry_wait_s * 2 ** (n - 1))
+            ending, retryable = await self._attempt(slot, tried + n + 1, examples)
+            tally.attempts += 1
+            if ending is not None:
+                tally.reasons[ending.reason] = tally.reasons.get(ending.reason, 0) + 1
+                if is_done(ending):
+                    tally.done += 1
+                    return
+            if not retryable or self._halted is not None:
+                break
+        tally.faulted += 1
+
+    async def _attempt(self, slot: Slot, attempt: int, examples: Examples) -> tuple[EpisodeEnded | None, bool]:
+        """Run one attempt; say how it ended and whether trying again may help."""
+        task = self._suite.task(slot.task_seed, self._options.level)
+        plan = EpisodePlan(
+            episode_id=slot.episode_id,
+            attempt=attempt,
+            suite=self._suite.name,
+            task=task,
+            task_seed=slot.task_seed,
+            level=self._options.level,
+            group_id=slot.group_id,
+            member=slot.member,
+            seed=slot.seed,
+            demonstrations=examples,
+        )
+        episode = Episode(plan, self._parts, self._episode_options)
+        observer = self._observer
+        if observer is not None:
+            observer.began(slot, attempt)
+        ending: EpisodeEnded | None = None
+        try:
+            await run_episode(
+                episode,
+                self._policy.for_task(task, slot.seed),
+                reply_timeout_s=self._options.reply_timeout_s,
+                grace_s=self._episode_options.grace_s,
+                on_reply=None if observer is None else observer.replied,
+            )
+            ending = episode.ending
+        finally:
+            if observer is not None:
+                observer.ended(slot, ending)
+        fault = episode.machine.fault
+        if fault is not None and not fault.retryable and fault.domain is FaultDomain.POLICY_SERVER:
+            self._halted = fault.message  # it would meet every further episode as well
+        return ending, fault is None or fault.retryable
