@@ -1,1 +1,1 @@
-"""Floor 2: planners of compactions."""
+"""Floor 2: compressors. They plan edits over message ids; `agentenv.engine.compaction` checks and applies them."""

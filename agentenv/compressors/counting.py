@@ -1,0 +1,30 @@
+"""Counting candidate windows, where the chat template may refuse one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentenv.core.compressor import CannotCompact, CompressionView
+from agentenv.errors import ConfigError
+from agentenv.records.messages import Message
+
+
+def fitting_size(view: CompressionView, candidate: Sequence[Message], budget_tokens: int, what: str) -> int:
+    """Count a candidate that has to fit.
+
+    Args:
+        view: Whose ``count`` is used, once.
+        candidate: The window as it would be.
+        budget_tokens: Most tokens it may have.
+        what: What is left in it, for the message: ``the last turn and what is pinned``.
+
+    Raises:
+        CannotCompact: It is too large, or the chat template refuses it.
+    """
+    try:
+        size = view.count(candidate)
+    except ConfigError as error:
+        raise CannotCompact(f"the chat template refuses a window of {what}: {error}") from error
+    if size > budget_tokens:
+        raise CannotCompact(f"{what} alone take {size:,} tokens, {budget_tokens:,} are allowed")
+    return size
