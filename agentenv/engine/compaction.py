@@ -159,80 +159,79 @@ def _bad_end(messages: Sequence[Message], result: Sequence[Message]) -> Iterator
 
 
 def _unpaired(messages: Sequence[Message], edits: Sequence[Edit]) -> Iterator[str]:
-    result = apply_edits(messages, edits)
-    result_owners = _owner_ids(result)
     survivor = {
         edit.message_id: edit.message_id if edit.message is None else edit.message.id
         for edit in edits
-        if edit.op in ("keep", "replace")
+        if edit.message_id is not None and edit.op in ("keep", "replace")
     }
-    yield from _torn_turns(messages, result, result_owners, survivor)
-    old = {message.id for message in messages}
-    yield from _bad_new_messages(result, result_owners, old, frozenset(survivor.values()))
-    yield from _bad_inserts(result, result_owners, frozenset(survivor.values()))
+    result = _Result(apply_edits(messages, edits), old=[message.id for message in messages], survivor=survivor)
+    yield from _torn_turns(messages, result)
+    yield from _lone_calls(result)
+    yield from _misplaced(result)
 
 
-def _owner_ids(messages: Sequence[Message]) -> dict[str, str | None]:
-    return {
-        message.id: None if owner is None else messages[owner].id
-        for message, owner in zip(messages, owners(messages), strict=True)
-    }
+class _Result:
+    """The window after the edits, with what the pairing checks ask about it."""
+
+    def __init__(self, messages: tuple[Message, ...], *, old: Iterable[str], survivor: dict[str, str]) -> None:
+        self.messages = messages
+        self.old = frozenset(old)
+        self.survivor = survivor
+        """Id of a message of the window to the id it, or its replacement, has now."""
+        self.standing = frozenset(survivor.values())
+        self.owner = {
+            message.id: None if owner is None else messages[owner].id
+            for message, owner in zip(messages, owners(messages), strict=True)
+        }
+        """Id of a message to the id of the assistant message that it answers."""
+        self.calls = {message.id: {call.id for call in message.calls} for message in messages}
+
+    def inserted(self, message: Message) -> bool:
+        """Whether a message stands for none of the window's."""
+        return message.id not in self.standing
 
 
-def _torn_turns(
-    messages: Sequence[Message],
-    result: Sequence[Message],
-    result_owners: dict[str, str | None],
-    survivor: dict[str | None, str | None],
-) -> Iterator[str]:
+def _torn_turns(messages: Sequence[Message], result: _Result) -> Iterator[str]:
     """A turn stays whole or goes; one whose calls were folded into text loses their results with them."""
-    calls = {message.id: {call.id for call in message.calls} for message in result}
     for message, owner in zip(messages, owners(messages), strict=True):
         if owner is None:
             continue
         asked = messages[owner].id
-        here, there = survivor.get(message.id), survivor.get(asked)
+        here, there = result.survivor.get(message.id), result.survivor.get(asked)
         if here is not None and there is None:
             yield f"tool message {message.id} stays, but {asked}, which it answers, is gone"
-        elif here is not None and result_owners[here] != there:
-            yield f"tool message {here} would answer {result_owners[here] or 'nothing'} instead of {asked}"
-        elif here is None and there is not None and (there == asked or message.call_id in calls[there]):
+        elif here is not None and result.owner[here] != there:
+            yield f"tool message {here} would answer {result.owner[here] or 'nothing'} instead of {there}"
+        elif here is None and there is not None and (there == asked or message.call_id in result.calls[there]):
             yield f"{there} stays, but tool message {message.id}, which answers it, is gone"
 
 
-def _bad_new_messages(
-    result: Sequence[Message], result_owners: dict[str, str | None], old: set[str], survivors: frozenset[str | None]
-) -> Iterator[str]:
-    """An inserted tool message answers a call, alone and in its place; a new call has a result."""
-    results: dict[str, list[Message]] = {}
-    for before, message in pairwise((None, *result)):
-        if message is None or message.role is not Role.TOOL:
-            continue
-        if message.call_id is not None:
-            results.setdefault(message.call_id, []).append(message)
-        if message.id in survivors:
-            continue
-        owner = result_owners[message.id]
-        if message.call_id is None or owner is None:
-            yield f"inserted tool message {message.id} answers no call before it"
-        elif before is not None and owner not in (before.id, result_owners[before.id]):
-            yield f"inserted tool message {message.id} stands apart from {owner}, which it answers"
-    for call_id, answers in results.items():
-        if len(answers) > 1 and any(answer.id not in survivors for answer in answers):
-            yield f"call {call_id} would have {len(answers)} results, {', '.join(answer.id for answer in answers)}"
-    for message in result:
-        for call in message.calls if message.id not in old else ():
-            if all(result_owners[answer.id] != message.id for answer in results.get(call.id, ())):
+def _lone_calls(result: _Result) -> Iterator[str]:
+    """A call has one result; one that a new message makes has it too."""
+    answers: dict[str, list[Message]] = {}
+    for message in result.messages:
+        if message.role is Role.TOOL and message.call_id is not None:
+            answers.setdefault(message.call_id, []).append(message)
+    for call_id, found in answers.items():
+        if len(found) > 1 and any(result.inserted(message) for message in found):
+            yield f"call {call_id} would have {len(found)} results: {', '.join(message.id for message in found)}"
+    for message in result.messages:
+        for call in message.calls if message.id not in result.old else ():
+            if all(result.owner[answer.id] != message.id for answer in answers.get(call.id, ())):
                 yield f"call {call.id} of new message {message.id} has no result"
 
 
-def _bad_inserts(
-    result: Sequence[Message], result_owners: dict[str, str | None], survivors: frozenset[str | None]
-) -> Iterator[str]:
-    """Nothing is put between a turn and its tool messages."""
-    for message, following in pairwise(result):
-        if message.id in survivors or message.role is Role.TOOL or following.role is not Role.TOOL:
+def _misplaced(result: _Result) -> Iterator[str]:
+    """An inserted tool message stands with the turn it answers; nothing else is put into a turn."""
+    for before, message in pairwise((None, *result.messages)):
+        if message is None or message.role is not Role.TOOL:
             continue
-        owner = result_owners[following.id]
-        if owner is not None and owner != message.id:
-            yield f"{message.id} is inserted between {owner} and its tool message {following.id}"
+        owner = result.owner[message.id]
+        if result.inserted(message) and (owner is None or message.call_id is None):
+            yield f"inserted tool message {message.id} answers no call before it"
+        elif before is None or owner is None or owner in (before.id, result.owner[before.id]):
+            continue
+        elif result.inserted(message):
+            yield f"inserted tool message {message.id} stands apart from {owner}, which it answers"
+        elif result.inserted(before):
+            yield f"{before.id} is inserted between {owner} and its tool message {message.id}"
