@@ -114,6 +114,7 @@ class EpisodeMachine:
         self._tried: set[str] = set()
         self._trigger = ""
         self._n_compactions = 0
+        self._prompt_tokens = 0
         self._summary: str | None = None
         self._summary_turns: tuple[int, ...] = ()
         self._stopped_budget: str | None = None
@@ -159,13 +160,15 @@ class EpisodeMachine:
 
     def _on_rendered(self, fact: PromptRendered) -> None:
         self.window.rendered(fact)
+        if not fact.final:
+            self.ledger.level(BudgetKind.CONTEXT_TOKENS, fact.prompt_length)
         if self.phase is Phase.LAST_RENDER:
             self._after_last_render()
             return
         if self._purpose is Purpose.SUMMARY:
             self._start_summary()
             return
-        self.ledger.level(BudgetKind.CONTEXT_TOKENS, fact.prompt_length)
+        self._prompt_tokens = fact.prompt_length
         trigger = self._wants_compaction(fact.prompt_length)
         if trigger is not None:
             self._trigger = trigger
@@ -217,7 +220,7 @@ class EpisodeMachine:
         if self.window.must_open:
             self.phase = Phase.RENDER
         else:
-            self._admit(int(self.ledger.spent(BudgetKind.CONTEXT_TOKENS)))
+            self._admit(self._prompt_tokens)
 
     def _on_sampled(self, fact: TurnSampled) -> None:
         sample = self.effect
@@ -229,13 +232,13 @@ class EpisodeMachine:
         self.ledger.charge(BudgetKind.SAMPLED_TOKENS, fact.sampled.n)
         self.ledger.charge(BudgetKind.COST, fact.cost_usd)
         self.ledger.level(BudgetKind.WALL_CLOCK, fact.elapsed_s)
+        self.ledger.level(BudgetKind.CONTEXT_TOKENS, self.window.prompt_length + fact.sampled.n)
         if fact.purpose is Purpose.SUMMARY:
             self._purpose = Purpose.ACT
             self._summary = fact.parsed.text
             self._summary_turns += (fact.turn,)
             self.phase = Phase.COMPRESS
             return
-        self.ledger.level(BudgetKind.CONTEXT_TOKENS, self.window.prompt_length + fact.sampled.n)
         self._last = fact
         self._tried.clear()
         self.phase = Phase.ACT
@@ -339,7 +342,7 @@ class EpisodeMachine:
         return Compress(
             id=f"k{self._n_compactions}",
             window=self.window.messages,
-            tokens=int(self.ledger.spent(BudgetKind.CONTEXT_TOKENS)),
+            tokens=self._prompt_tokens,
             budget_tokens=max(min(candidates), 0),
             trigger=self._trigger,
             summary=self._summary,

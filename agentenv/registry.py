@@ -1,0 +1,106 @@
+"""Names to things: suites and tools through entry points, the rest through the tables of the package itself.
+
+The only place that loads entry points. A suite may also be a path to a Python file, or ``module:attribute``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+from agentenv.core.task import Suite
+from agentenv.core.tool import Tool
+from agentenv.errors import ConfigError, UnknownNameError
+
+SUITES_GROUP = "agentenv.tasks"
+TOOLS_GROUP = "agentenv.tools"
+
+
+def suite_names() -> list[str]:
+    """Give the registered suites."""
+    return sorted(_points(SUITES_GROUP))
+
+
+def tool_names() -> list[str]:
+    """Give the registered tools and toolsets."""
+    return sorted(_points(TOOLS_GROUP))
+
+
+def load_suite(name: str) -> Suite:
+    """Load a suite by registered name, by path of a file that defines ``suite``, or as ``module:attribute``.
+
+    Raises:
+        UnknownNameError: Nobody registered the name; says what is near.
+        ConfigError: The file or module cannot be imported, or has no suite in it.
+    """
+    if name.endswith(".py") or "/" in name:
+        return _suite_in(_module_from(Path(name)), "suite", name)
+    if ":" in name:
+        module, attribute = name.split(":", 1)
+        return _suite_in(_module(module, name), attribute, name)
+    points = _points(SUITES_GROUP)
+    if name not in points:
+        raise UnknownNameError.of("suite", name, points)
+    return _checked(points[name].load(), name)
+
+
+def load_tools(name: str) -> tuple[Tool, ...]:
+    """Load a registered tool or toolset.
+
+    Raises:
+        UnknownNameError: Nobody registered the name.
+    """
+    points = _points(TOOLS_GROUP)
+    if name not in points:
+        raise UnknownNameError.of("tool", name, points)
+    found = points[name].load()
+    return cast("tuple[Tool, ...]", found) if isinstance(found, tuple) else (cast("Tool", found),)
+
+
+def _points(group: str) -> Mapping[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=group)}
+
+
+def _module(name: str, spec: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ConfigError(f"suite {spec!r}: module {name!r} cannot be imported: {error}") from error
+
+
+def _module_from(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise ConfigError(f"suite {str(path)!r}: there is no such file; give a registered name or a path to a .py file")
+    name = f"agentenv_suite_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickling look their module up
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise ConfigError(f"suite {str(path)!r} raised {type(error).__name__} when it was loaded: {error}") from error
+    return module
+
+
+def _suite_in(module: ModuleType, attribute: str, spec: str) -> Suite:
+    if not hasattr(module, attribute):
+        raise ConfigError(f"suite {spec!r}: {module.__name__} defines no {attribute!r}")
+    return _checked(getattr(module, attribute), spec)
+
+
+def _checked(found: Any, spec: str) -> Suite:
+    missing = [
+        name for name in ("name", "size", "levels", "sha256", "task", "demonstrations") if not hasattr(found, name)
+    ]
+    if missing:
+        raise ConfigError(f"{spec!r} is no suite: {type(found).__name__} has no {', '.join(missing)}")
+    return cast("Suite", found)
