@@ -1,0 +1,210 @@
+"""The HTTP transport of the calls that carry every token: one session, bounded retries, one clock.
+
+What this module owns: connections, which failures are worth a second attempt, and how long to wait before it. It
+knows nothing of any engine's routes or bodies. There are no timers here besides the caller's deadline: a server that
+is paused for a weight update answers late, and that is no failure.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import anyio
+
+from agentenv.core.deadline import Deadline
+from agentenv.core.lifetime import AsyncResource, finish
+from agentenv.errors import ConfigError, OrderError, PolicyServerFault
+
+if TYPE_CHECKING:
+    import aiohttp
+
+_BUSY = frozenset({429, 503})
+"""The server works and asks for patience: a full queue, or a pause for new weights."""
+_BROKEN = frozenset({500, 502, 504})
+_CLOSE_GRACE_S = 5.0
+_IDLE_S = 4.0
+"""vLLM's HTTP server drops connections that idle for 5 s; ours let go first, so that no request meets a closing one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryRules:
+    """How often, and for how long, an attempt is repeated. Sampling has no effect besides its reply, so it may be."""
+
+    attempts: int = 5
+    """Attempts in all after which a broken answer (500, 502, 504) or a lost connection is a fault."""
+    patience_s: float = 300.0
+    """How long a busy server (429, 503) is asked again; a weight update may take minutes."""
+    base_s: float = 0.2
+    """First wait; doubled with every further one, with jitter of ±50 %."""
+    cap_s: float = 10.0
+    """Longest wait."""
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1 or min(self.patience_s, self.base_s, self.cap_s) < 0:
+            raise ConfigError(f"RetryRules needs at least 1 attempt and no negative time, not {self}.")
+
+    def wait_s(self, attempt: int, jitter: float) -> float:
+        """Give the wait after the ``attempt``-th attempt (1-based); ``jitter`` in [0, 1) spreads it."""
+        return min(self.cap_s, self.base_s * 2.0 ** min(attempt - 1, 30)) * (0.5 + jitter)
+
+
+class HttpReply(NamedTuple):
+    """One answer, whole."""
+
+    status: int
+    body: bytes
+    attempts: int
+    """How many were made, this one included."""
+    began: float
+    """``time.monotonic`` at which the attempt that was answered began."""
+
+    @property
+    def excerpt(self) -> str:
+        """What the body begins with, for messages."""
+        return self.body[:200].decode("utf-8", "replace")
+
+
+class HttpTransport(AsyncResource):
+    """One keep-alive session to one server."""
+
+    def __init__(
+        self, url: str, *, api_key: str | None = None, max_connections: int = 512, retry: RetryRules | None = None
+    ) -> None:
+        """Check the address; nothing is opened before `start`.
+
+        Args:
+            url: Base address, with or without a trailing ``/v1``.
+            api_key: Sent as a bearer token.
+            max_connections: Requests in flight at once; further ones wait their turn. Each takes a file descriptor.
+            retry: When to try again; the defaults suit an engine that takes new weights now and then.
+
+        Raises:
+            ConfigError: No http(s) address, or no connection allowed.
+        """
+        base = url.strip().rstrip("/").removesuffix("/v1").rstrip("/")
+        scheme, _, rest = base.partition("://")
+        if scheme not in ("http", "https") or not rest:
+            raise ConfigError(f"The server's address {url!r} is none; give it as http://HOST:PORT.")
+        if max_connections < 1:
+            raise ConfigError(f"max_connections is {max_connections}; at least one connection is needed.")
+        self.url = base
+        self.retry = retry or RetryRules()
+        self._api_key = api_key
+        self._max_connections = max_connections
+        self._session: aiohttp.ClientSession | None = None
+        self._random = random.Random()  # noqa: S311  jitter of waits, never sampling
+
+    def start(self) -> None:
+        """Open the session in the running loop. Again while it is open: nothing."""
+        import aiohttp
+
+        if self._session is not None:
+            return
+        headers = {"Content-Type": "application/json"}
+        if self._api_key:
+            headers["Authorization"] = f"Bearer {self._api_key}"
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self._max_connections, keepalive_timeout=_IDLE_S),
+            timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_read=None, sock_connect=None),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=headers,
+            skip_auto_headers=("User-Agent", "Accept-Encoding"),
+        )
+
+    async def aclose(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await finish(session.close(), _CLOSE_GRACE_S)
+
+    async def call(self, method: str, path: str, body: bytes | None, deadline: Deadline) -> HttpReply:
+        """Send one request once, under ``deadline``.
+
+        Raises:
+            PolicyServerFault: The connection could not be made, or was lost.
+            DeadlineReached: The deadline fired; the connection is closed, what would still come is dropped.
+        """
+        async with deadline.enforce():
+            return await self._attempt(method, path, body, 1)
+
+    async def post(self, path: str, body: bytes, deadline: Deadline) -> HttpReply:
+        """Post ``body`` until the answer is worth reading: 200, or a refusal that asking again cannot change.
+
+        Raises:
+            PolicyServerFault: Attempts or patience are used up; the message quotes the last answer.
+            DeadlineReached: The deadline fired, whether during an attempt or between two.
+        """
+        began = time.monotonic()
+        failures = busy = 0
+        async with deadline.enforce():
+            while True:
+                wait_s = 0.0
+                try:
+                    reply = await self._attempt("POST", path, body, failures + busy + 1)
+                except PolicyServerFault:
+                    failures += 1
+                    if failures >= self.retry.attempts:
+                        raise
+                    wait_s = self.retry.wait_s(failures, self._random.random())
+                else:
+                    if reply.status in _BUSY:
+                        busy += 1
+                        wait_s = self._patience(reply, busy, began)
+                    elif reply.status in _BROKEN:
+                        failures += 1
+                        if failures >= self.retry.attempts:
+                            raise PolicyServerFault(
+                                f"{self.url}{path} answered {reply.status} in {failures} attempts: {reply.excerpt!r}. "
+                                "The engine's log says why."
+                            )
+                        wait_s = self.retry.wait_s(failures, self._random.random())
+                    else:
+                        return reply
+                await anyio.sleep(wait_s)
+
+    def _patience(self, reply: HttpReply, busy: int, began: float) -> float:
+        waited_s = time.monotonic() - began
+        wait_s = self.retry.wait_s(busy, self._random.random())
+        if waited_s + wait_s > self.retry.patience_s:
+            raise PolicyServerFault(
+                f"{self.url} was busy ({reply.status}) for {waited_s:.1f} s: {reply.excerpt!r}. "
+                "Send fewer episodes at once, or raise the patience."
+            )
+        return wait_s
+
+    async def _attempt(self, method: str, path: str, body: bytes | None, attempt: int) -> HttpReply:
+        import aiohttp
+
+        session = self._session
+        if session is None:
+            raise OrderError(f"The transport to {self.url} is not open; call start() first.")
+        began = time.monotonic()
+        try:
+            async with session.request(method, self.url + path, data=body, allow_redirects=False) as response:
+                return HttpReply(response.status, await response.read(), attempt, began)
+        except (aiohttp.ClientError, OSError) as error:
+            raise PolicyServerFault(
+                f"{self.url} gave no answer to {method} {path} (attempt {attempt}): "
+                f"{type(error).__name__}: {error}. Is the server running, and is the address right?"
+            ) from error
+
+
+def error_text(body: bytes) -> Mapping[str, str]:
+    """Read an error body: ``message`` and ``param`` as far as they are there, whatever the server is."""
+    import msgspec
+
+    try:
+        decoded = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {"message": body[:500].decode("utf-8", "replace")}
+    if isinstance(decoded, dict):
+        inner = decoded.get("error", decoded)
+        if isinstance(inner, dict):
+            return {
+                key: str(inner[key]) for key in ("message", "param", "type", "detail") if inner.get(key) is not None
+            }
+        return {"message": str(inner)}
+    return {"message": str(decoded)[:500]}
