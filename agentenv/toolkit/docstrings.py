@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from itertools import pairwise
 from typing import NamedTuple
 
 _SECTION = re.compile(
@@ -32,7 +33,7 @@ def parse(docstring: str | None) -> Documentation:
     starts = [n for n, line in enumerate(lines) if _SECTION.match(line)]
     description = _paragraphs(lines[: starts[0]] if starts else lines)
     arguments: dict[str, str] = {}
-    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+    for start, end in pairwise([*starts, len(lines)]):
         if lines[start].startswith("Arg"):
             arguments.update(_arguments(lines[start + 1 : end]))
     return Documentation(description, arguments)

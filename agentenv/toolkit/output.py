@@ -7,6 +7,7 @@ lone surrogates and never longer than the cap; and head + left out + tail = the 
 from __future__ import annotations
 
 import codecs
+import functools
 import math
 import re
 from typing import Any, NamedTuple
@@ -37,12 +38,12 @@ def visible(text: str) -> str:
 
     A surrogate that stands for an undecodable byte (PEP 383) is written as that byte: ``\xff``.
     """
-    return _ODD.sub(_escape, text)
+    return text.translate(_escapes()) if _ODD.search(text) else text
 
 
 def decode(data: bytes) -> str:
     r"""Decode UTF-8; bytes that are not UTF-8 become escapes (``\xff``), as do control characters."""
-    return visible(data.decode("utf-8", "backslashreplace"))
+    return visible(data.decode("utf-8", "surrogateescape"))
 
 
 def excerpt(stream: Output) -> tuple[str, int]:
@@ -107,11 +108,14 @@ def json_value(value: Any) -> Any:
     return json_value(msgspec.to_builtins(value))
 
 
-def _escape(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if code > 0xFF:
-        return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
-    return f"\\x{code:02x}"
+@functools.cache
+def _escapes() -> dict[int, str]:
+    """Code point to escape of every odd character. A table is 3 to 10 times as fast as a function in a flood."""
+    controls = [code for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n\r"]
+    table = {code: f"\\x{code:02x}" for code in controls}
+    table.update({code: f"\\u{code:04x}" for code in range(0xD800, 0xE000)})
+    table.update({0xDC00 + byte: f"\\x{byte:02x}" for byte in range(0x80, 0x100)})
+    return table
 
 
 def _before_gap(data: bytes) -> bytes:

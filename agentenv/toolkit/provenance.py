@@ -42,6 +42,7 @@ def _code(code: CodeType) -> bytes:
 
 
 def _module(module: ModuleType) -> bytes:
-    if module.__file__ is None:
+    file = getattr(module, "__file__", None)
+    if file is None:
         raise UsageError(f"module {module.__name__!r} has no source file to hash")
-    return Path(module.__file__).read_bytes()
+    return Path(file).read_bytes()
