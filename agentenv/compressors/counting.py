@@ -10,7 +10,7 @@ from agentenv.records.messages import Message
 
 
 def fitting_size(view: CompressionView, candidate: Sequence[Message], budget_tokens: int, what: str) -> int:
-    """Count a candidate that has to fit.
+    """Count a candidate that has to fit, and to be smaller than the window (law 7).
 
     Args:
         view: Whose ``count`` is used, once.
@@ -19,7 +19,7 @@ def fitting_size(view: CompressionView, candidate: Sequence[Message], budget_tok
         what: What is left in it, for the message: ``the last turn and what is pinned``.
 
     Raises:
-        CannotCompact: It is too large, or the chat template refuses it.
+        CannotCompact: It is too large, no smaller than before, or refused by the chat template.
     """
     try:
         size = view.count(candidate)
@@ -27,4 +27,6 @@ def fitting_size(view: CompressionView, candidate: Sequence[Message], budget_tok
         raise CannotCompact(f"the chat template refuses a window of {what}: {error}") from error
     if size > budget_tokens:
         raise CannotCompact(f"{what} alone take {size:,} tokens, {budget_tokens:,} are allowed")
+    if size >= view.tokens:
+        raise CannotCompact(f"{what} alone take {size:,} tokens, no fewer than the {view.tokens:,} of the whole window")
     return size

@@ -81,7 +81,7 @@ class SlidingWindow:
         smallest = fitting_size(
             view, search.candidate(len(droppable)), budget_tokens, "the last turn and what is pinned"
         )
-        goal = min(int(self.limit * self.target), budget_tokens)
+        goal = min(int(self.limit * self.target), budget_tokens, view.tokens - 1)
         cut = search.fewest(goal, smallest) if smallest <= goal else len(droppable)
         gone = search.dropped(cut)
         return tuple(
@@ -143,8 +143,8 @@ class _Search:
         return high
 
     def _guess(self, low: int, high: int, low_size: float, high_size: int, goal: int) -> int:
-        if not goal < low_size < math.inf:
-            return low + 1 if low_size <= goal else (low + high) // 2
+        if low_size == math.inf:
+            return (low + high) // 2
         weights = self._dropped_weight
         share = (low_size - goal) / (low_size - high_size)
         wanted = weights[low] + share * (weights[high] - weights[low])
