@@ -1,1 +1,1 @@
-"""Floor 2: checkers of rules, decided by effects."""
+"""Floor 2: checkers of constraints. They decide a violation by what happened, not by what was said (law 9)."""

@@ -1,0 +1,115 @@
+"""The rule that a file of the workspace must stay as it was, decided by its hash."""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+from dataclasses import dataclass, field
+
+from agentenv.core.blobs import BlobWriter
+from agentenv.core.constraint import Effect, Verdict
+from agentenv.core.sandbox import Sandbox
+from agentenv.errors import ConfigError, TaskFault
+from agentenv.records.messages import Spill
+
+_AT_ONCE_BYTES = 1 << 20
+"""Largest file that is read into memory; larger ones are hashed in pieces, by the sandbox's snapshot."""
+
+_FIRST = "; at first "
+"""Parts the state from what the file was before the first turn, in the states that differ from it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class FileUnchanged:
+    """Watches one file through one episode.
+
+    A state is ``sha256:…``, ``absent``, ``not-a-file`` (a folder, a pipe) or ``unreadable`` (a link that leads out of
+    the workspace, or no permission). A state that differs from the first one names both, so that `check` can tell
+    from the two states alone whether the file was already changed: the action that changes it is in breach; one that
+    finds it changed, or puts it back, is not.
+    """
+
+    path: str
+    """Relative to the workspace."""
+    _first: str | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        """Refuse a path that cannot be a file of the workspace.
+
+        Raises:
+            ConfigError: It is empty, absolute, leads out of the workspace, or has a NUL in it.
+        """
+        path = posixpath.normpath(self.path)
+        if not self.path or path in (".", "..") or path.startswith(("/", "../")) or "\0" in path:
+            raise ConfigError(
+                f"checker file-unchanged: path {self.path!r} is no file of the workspace; expected a relative path "
+                "such as 'data/original.csv'"
+            )
+        self.path = path
+
+    async def observe(self, sandbox: Sandbox | None) -> str:
+        """Give the state of the file, and what it was at first if it differs.
+
+        Raises:
+            TaskFault: The task has no sandbox, so there is no file to watch.
+            SandboxFault: Passed through.
+        """
+        if sandbox is None:
+            fault = TaskFault(
+                f"a constraint watches the file {self.path!r}, but the task has no sandbox; set needs_sandbox or files"
+            )
+            fault.retryable = False
+            raise fault
+        state = await _state(sandbox, self.path)
+        if self._first is None:
+            self._first = state
+        return state if state == self._first else f"{state}{_FIRST}{self._first}"
+
+    def check(self, before: str, effect: Effect, after: str) -> Verdict:
+        """Find a breach if the file was as at first before the action and is not so after it."""
+        if _FIRST in before or before == after:
+            return Verdict(breached=False)
+        return Verdict(breached=True, evidence=f"{self.path:.200}: {before} before, {after.partition(_FIRST)[0]} after")
+
+
+async def _state(sandbox: Sandbox, path: str) -> str:
+    try:
+        content = await sandbox.read(path, max_bytes=_AT_ONCE_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return "absent"
+    except PermissionError:
+        return "unreadable"
+    except OSError:
+        return "not-a-file"
+    if len(content) <= _AT_ONCE_BYTES:
+        return f"sha256:{hashlib.sha256(content).hexdigest()}"
+    spill = (await sandbox.snapshot(_Hashing())).get(path)
+    return "absent" if spill is None else f"sha256:{spill.sha256}"
+
+
+class _HashingWriter:
+    """Hashes what is written and keeps nothing of it."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self._size = 0
+
+    def write(self, chunk: bytes) -> None:
+        self._hash.update(chunk)
+        self._size += len(chunk)
+
+    def commit(self) -> Spill:
+        return Spill(sha256=self._hash.hexdigest(), size_bytes=self._size)
+
+    def discard(self) -> None:
+        pass
+
+
+class _Hashing:
+    """A sink of blobs in which nothing is kept: a snapshot into it only hashes."""
+
+    def open(self) -> BlobWriter:
+        return _HashingWriter()
+
+    def put(self, content: bytes) -> Spill:
+        return Spill(sha256=hashlib.sha256(content).hexdigest(), size_bytes=len(content))
