@@ -299,8 +299,8 @@ class Episode(AsyncResource):
         """Decide, on the ids of the prompt, which rules stand in it (law 8)."""
         if self._tracker is None:
             return ()
-        prompt = appended if opens else (effect.previous_ids or array("i")) + appended
-        self._visibility = self._tracker.observe(segment, prompt)
+        before = array("i") if opens else effect.previous_ids or array("i")
+        self._visibility = self._tracker.observe(segment, before, appended, purpose=effect.purpose)
         return self._visibility
 
     async def _compress(self, effect: Compress) -> Compacted | SummaryAsked:

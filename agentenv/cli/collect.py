@@ -1,0 +1,133 @@
+"""``agentenv collect``: rollouts of a suite into a run folder."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from agentenv.config.run_config import RunConfig
+    from agentenv.rollout.collector import Tally
+
+
+def collect(  # noqa: PLR0913 - one parameter per flag
+    suite: Annotated[str, typer.Argument(help="Registered suite, path of a suite.py, or module:attribute.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; default runs/SUITE-POLICY.")] = None,
+    policy: Annotated[
+        str, typer.Option(help="vllm, smollm2, llamacpp, openai, scripted[:SCRIPT], replay:RUN.")
+    ] = "smollm2",
+    url: Annotated[str | None, typer.Option(help="Address of the policy server.")] = None,
+    model: Annotated[str | None, typer.Option(help="Served model name, or a GGUF file.")] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="Model folder, GGUF file, hub id or tiktoken:NAME.")] = None,
+    call_style: Annotated[str | None, typer.Option(help="hermes, llama3, mistral, pythonic; default: detect.")] = None,
+    logprobs: Annotated[str, typer.Option(help="auto probes; model, sampling, unknown declare.")] = "auto",
+    context: Annotated[int | None, typer.Option(help="Context window in tokens; default: the engine's.")] = None,
+    slots: Annotated[int, typer.Option(help="Replies at once of an engine in this process.")] = 4,
+    threads: Annotated[int, typer.Option(help="Threads of an engine in this process.")] = 1,
+    tasks: Annotated[int, typer.Option("--tasks", "-n", help="Tasks to collect.")] = 8,
+    group_size: Annotated[int, typer.Option(help="Episodes per task.")] = 1,
+    concurrency: Annotated[int, typer.Option(help="Episodes at once.")] = 16,
+    seed: Annotated[int, typer.Option(help="Task i has seed SEED + i.")] = 0,
+    level: Annotated[int, typer.Option(help="Difficulty.")] = 1,
+    shots: Annotated[int, typer.Option(help="Worked examples in the prompt.")] = 0,
+    temperature: Annotated[float, typer.Option()] = 1.0,
+    top_p: Annotated[float, typer.Option()] = 1.0,
+    top_k: Annotated[int, typer.Option(help="0: no cut.")] = 0,
+    min_p: Annotated[float, typer.Option()] = 0.0,
+    repetition_penalty: Annotated[float, typer.Option()] = 1.0,
+    max_tokens: Annotated[int, typer.Option(help="Longest reply.")] = 512,
+    budget: Annotated[list[str] | None, typer.Option(help="Collector budget KIND=LIMIT; may be repeated.")] = None,
+    show_budgets: Annotated[str, typer.Option(help="none, tool_result or first_message.")] = "none",
+    compressor: Annotated[str, typer.Option(help="none, window:N, clear-tool-results:N[,keep=K].")] = "none",
+    sandbox: Annotated[str, typer.Option(help="auto, or a provider of `agentenv list sandboxes`.")] = "auto",
+    output_cap: Annotated[int, typer.Option(help="Most bytes of a tool result that are shown.")] = 16_384,
+    tool_timeout: Annotated[float, typer.Option(help="Seconds for the tools of one action.")] = 120.0,
+    reply_timeout: Annotated[float, typer.Option(help="Seconds for one reply.")] = 600.0,
+    max_attempts: Annotated[int, typer.Option(help="Attempts per episode where infrastructure gave way.")] = 3,
+    snapshots: Annotated[bool, typer.Option(help="Keep workspaces by content hash.")] = True,
+    durability: Annotated[str, typer.Option(help="process (survives kill -9) or power.")] = "process",
+    resume: Annotated[bool, typer.Option("--resume", help="Finish a run that was interrupted.")] = False,
+) -> None:
+    """Collect rollouts of a suite, every fact on disk before it is acted upon."""
+    from agentenv.config.run_config import PolicyConfig, RunConfig, parse_budgets
+    from agentenv.records.tokens import SamplingParams
+
+    config = RunConfig(
+        suite=suite,
+        policy=PolicyConfig(
+            kind=policy,
+            url=url,
+            model=model,
+            tokenizer=tokenizer,
+            call_style=call_style,
+            logprobs=logprobs,
+            context_window=context,
+            slots=slots,
+            threads=threads,
+        ),
+        tasks=tasks,
+        group_size=group_size,
+        concurrency=concurrency,
+        seed=seed,
+        level=level,
+        shots=shots,
+        sampling=SamplingParams(
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            max_tokens=max_tokens,
+        ),
+        budgets=parse_budgets(budget or []),
+        show_budgets=show_budgets,
+        compressor=compressor,
+        sandbox=sandbox,
+        output_cap_bytes=output_cap,
+        tool_timeout_s=tool_timeout,
+        reply_timeout_s=reply_timeout,
+        max_attempts=max_attempts,
+        snapshots=snapshots,
+        durability=durability,
+    )
+    folder = out or Path("runs") / f"{Path(suite).stem}-{policy.partition(':')[0]}"
+    tally = asyncio.run(_collect(config, folder, resume=resume))
+    _report(folder, tally)
+    if not tally.complete:
+        raise typer.Exit(3)
+
+
+async def _collect(config: RunConfig, out: Path, *, resume: bool) -> Tally:
+    from agentenv.cli.progress import LiveProgress, end_on_sigterm
+    from agentenv.config.run import open_run
+
+    end_on_sigterm()
+    with LiveProgress(total=config.tasks * config.group_size) as live:
+        async with open_run(config, out, resume=resume, observer=live) as run:
+            live.skip(len(run.before.done))
+            return await run.collect()
+
+
+def _report(folder: Path, tally: Tally) -> None:
+    from agentenv.cli.stats import print_stats
+
+    print_stats(folder)
+    if tally.stopped_by:
+        print(f"No further episodes were begun: {tally.stopped_by}", file=sys.stderr)
+    if not tally.complete:
+        missing = tally.planned - tally.done_before - tally.done
+        print(
+            f"{missing} of {tally.planned} episodes are not done; agentenv collect … --resume tries them again.",
+            file=sys.stderr,
+        )
+    print(f"Look at it: agentenv show {folder}")
+
+
+def register(app: typer.Typer, policy: typer.Typer) -> None:
+    """Add the command."""
+    del policy
+    app.command()(collect)

@@ -1,0 +1,170 @@
+"""One episode for a person to read: every token of every prompt, coloured by who put it there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.text import Text
+
+from agentenv.core.renderer import Renderer
+from agentenv.records.axes import VisibilityLevel
+from agentenv.records.compaction import Compaction
+from agentenv.records.episode import EpisodeRecord, StepRecord
+from agentenv.records.messages import Message, Role
+from agentenv.records.tokens import unpack_ids, unpack_logprobs
+
+SAMPLED, TEMPLATE = "bold green", "dim"
+STYLES = {Role.SYSTEM: "magenta", Role.USER: "cyan", Role.ASSISTANT: "green", Role.TOOL: "yellow"}
+
+
+class Piece(NamedTuple):
+    """A stretch of text with one author."""
+
+    text: str
+    style: str
+
+
+def print_episode(record: EpisodeRecord, renderer: Renderer, *, tokens: bool) -> None:
+    """Print an episode.
+
+    Args:
+        record: The episode.
+        renderer: Of its tokens.
+        tokens: Whether to print every sampled token with id and log-prob, not only the text.
+    """
+    console = Console(highlight=False, soft_wrap=True)
+    _print_head(console, record)
+    at: dict[int, int] = {}
+    for step in record.steps:
+        _print_compactions(console, step.compactions)
+        start = at.get(step.segment, 0)
+        _print_step_head(console, record, step, opens=start == 0)
+        ids = unpack_ids(record.segments[step.segment].token_ids)
+        text = renderer.tokenizer.decode(ids[start : step.prompt_length])
+        console.print(_coloured(pieces(text, record.messages)))
+        completion = ids[step.prompt_length : step.prompt_length + step.completion_length]
+        console.print(Text(renderer.tokenizer.decode(completion), style=SAMPLED))
+        if tokens:
+            _print_tokens(console, step, completion, renderer)
+        _print_step_tail(console, step)
+        at[step.segment] = step.prompt_length + step.completion_length
+    _print_compactions(console, record.failed_compactions)
+    _print_end(console, record)
+
+
+def pieces(text: str, messages: Sequence[Message]) -> Iterator[Piece]:
+    """Split prompt text by author: message texts are found in order, what is between them is the template's."""
+    at = 0
+    for message in messages:
+        found = text.find(message.text, at) if message.text.strip() else -1
+        if found < 0:
+            continue
+        if found > at:
+            yield Piece(text[at:found], TEMPLATE)
+        yield Piece(message.text, STYLES[message.role])
+        at = found + len(message.text)
+    if at < len(text):
+        yield Piece(text[at:], TEMPLATE)
+
+
+def _coloured(parts: Iterator[Piece]) -> Text:
+    line = Text()
+    for part in parts:
+        line.append(part.text, style=part.style)
+    return line
+
+
+def _print_head(console: Console, record: EpisodeRecord) -> None:
+    console.rule(f"{record.episode_id} · attempt {record.attempt} · {record.task_id}")
+    legend = Text("sampled", style=SAMPLED)
+    legend.append("  template", style=TEMPLATE)
+    for role, style in STYLES.items():
+        if role is not Role.ASSISTANT:
+            legend.append(f"  {role}", style=style)
+    console.print(legend)
+
+
+def _print_step_head(console: Console, record: EpisodeRecord, step: StepRecord, *, opens: bool) -> None:
+    segment = record.segments[step.segment]
+    began = f" (new: {segment.reason})" if opens else ""
+    console.print()
+    console.print(
+        Text(
+            f"── turn {step.turn} · {step.purpose} · segment {step.segment}{began} · prompt {step.prompt_length} tokens",
+            style="bold",
+        )
+    )
+    for entry in step.visibility:
+        seen = entry.level is not VisibilityLevel.ABSENT
+        place = f"visible at tokens {entry.token_start}–{entry.token_end}" if seen else "not visible"
+        why = f", removed by compaction {entry.compaction_id}" if entry.compaction_id else ""
+        console.print(Text(f"   rule {entry.constraint_id}: {place}{why}", style="blue" if seen else "bold red"))
+
+
+def _print_tokens(console: Console, step: StepRecord, ids: Sequence[int], renderer: Renderer) -> None:
+    logprobs = unpack_logprobs(step.sampled.logprobs) or [None] * len(ids)
+    for index, (token, value) in enumerate(zip(ids, logprobs, strict=True)):
+        shown = "null" if value is None else f"{value:.4f}"
+        piece = renderer.tokenizer.decode([token])
+        console.print(Text(f"   {step.prompt_length + index:6d}  {token:7d}  {shown:>9}  {piece!r}", style="green"))
+
+
+def _print_step_tail(console: Console, step: StepRecord) -> None:
+    spans = ", ".join(
+        f"[{span.start}:{span.end}] {span.distribution} ({span.evidence})" for span in step.sampled.logprob_spans
+    )
+    versions = ", ".join(
+        f"[{span.start}:{span.end}] {span.version or 'unknown'}" for span in step.sampled.version_spans
+    )
+    budgets = ", ".join(f"{state.name} {state.remaining:g}/{state.limit:g} left" for state in step.budgets)
+    lines = [
+        f"   {step.completion_length} sampled, finish {step.finish}, seed {step.seed}, T={step.sampling.temperature:g}, "
+        f"log-probs {spans or 'none'}, weights {versions or 'unknown'}",
+        f"   budgets: {budgets}" if budgets else "",
+        *(f"   note: {note}" for note in step.sampled.notes),
+        *(
+            f"   call {r.call_id} {r.name}: {r.status}, exit {r.exit_code}, dropped {r.bytes_dropped} B"
+            for r in step.results
+        ),
+    ]
+    console.print(Text("\n".join(line for line in lines if line), style="dim"))
+    for breach in step.breaches:
+        seen = "visible" if breach.visible else f"not visible (compaction {breach.compaction_id})"
+        console.print(
+            Text(
+                f"   BREACH of {breach.constraint_id} in turn {breach.turn}, rule {seen}: {breach.evidence}", "bold red"
+            )
+        )
+
+
+def _print_compactions(console: Console, compactions: Sequence[Compaction]) -> None:
+    for compaction in compactions:
+        dropped = [edit.message_id for edit in compaction.edits if edit.op == "drop"]
+        replaced = [edit.message_id for edit in compaction.edits if edit.op == "replace"]
+        what = f"dropped {dropped}" if dropped else ""
+        what += f" replaced {replaced}" if replaced else ""
+        console.print(
+            Text(
+                f"── compaction {compaction.id} by {compaction.compressor} ({compaction.trigger}): {compaction.outcome}, "
+                f"{compaction.tokens_before} → {compaction.tokens_after} tokens, budget {compaction.budget_tokens} "
+                f"{what}{' — ' + compaction.reason if compaction.reason else ''}",
+                style="bold blue",
+            )
+        )
+
+
+def _print_end(console: Console, record: EpisodeRecord) -> None:
+    reward = "not scored" if record.reward is None else f"{record.reward:g}"
+    flag = "terminated" if record.terminated else "truncated" if record.truncated else "interrupted"
+    parts = "; ".join(f"{part.name}={part.value} ({part.source}) {part.detail}" for part in record.rewards)
+    console.print()
+    console.rule(
+        f"{flag}: {record.reason or 'no ending'}{f' ({record.budget})' if record.budget else ''} · scoring "
+        f"{record.scoring} · outcome {record.outcome} · reward {reward} · fault {record.fault_domain}"
+    )
+    if parts:
+        console.print(Text(parts, style="dim"))
+    if record.fault:
+        console.print(Text(f"{record.fault.error}: {record.fault.message}", style="red"))

@@ -1,0 +1,60 @@
+"""The command line: a thin skin. It parses, calls, prints, and turns errors into exit codes.
+
+Exit codes: 0 done; 1 the thing asked about does not hold (audit, gate); 2 usage; 3 a fault stopped the work; 130
+interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Annotated
+
+import typer
+
+from agentenv import __version__
+from agentenv.errors import AgentEnvError, UsageError
+
+app = typer.Typer(
+    name="agentenv",
+    help="Multi-turn agent environments that leave a token-exact record of every step.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+policy_app = typer.Typer(help="A local engine.", no_args_is_help=True)
+app.add_typer(policy_app, name="policy")
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Multi-turn agent environments that leave a token-exact record of every step."""
+    if version:
+        print(f"agentenv {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    from agentenv.cli import collect, doctor, export, listing, serve, show, stats, verify
+
+    for module in (collect, show, verify, stats, export, listing, doctor, serve):
+        module.register(app, policy_app)
+    try:
+        app()
+    except UsageError as error:
+        _fail(error, 2)
+    except AgentEnvError as error:
+        _fail(error, 3)
+    except BrokenPipeError:
+        sys.exit(0)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def _fail(error: AgentEnvError, code: int) -> None:
+    print(f"agentenv: {error}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,69 @@
+"""``agentenv verify``: audits a run against the laws, and with an engine re-scores what was sampled."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from agentenv.config.reading import StoredRun
+    from agentenv.engine.audit import Finding
+    from agentenv.records.episode import EpisodeRecord
+
+
+def verify(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    engine: Annotated[
+        str | None, typer.Option(help="Address of the engine: re-score every sampled token with it.")
+    ] = None,
+    tolerance: Annotated[float, typer.Option(help="Largest difference of log-probs that is no breach.")] = 1e-3,
+    most: Annotated[int, typer.Option(help="Breaches to print.")] = 20,
+) -> None:
+    """Audit every attempt of a run against the laws; exit 1 if one is broken."""
+    from agentenv.config.reading import stored_run
+
+    with stored_run(run) as stored:
+        findings, records = _audit(stored)
+        if engine is not None:
+            findings += asyncio.run(_rescore(stored, records, engine, tolerance))
+    for finding in findings[:most]:
+        print(f"law {finding.law}  {finding.where}: {finding.text}")
+    if len(findings) > most:
+        print(f"… and {len(findings) - most} more")
+    print(f"{len(findings)} breaches in {len(records)} attempts")
+    if findings:
+        raise typer.Exit(1)
+
+
+def _audit(stored: StoredRun) -> tuple[list[Finding], list[EpisodeRecord]]:
+    from agentenv.engine.audit import Finding, audit
+    from agentenv.exporters.rows import row_weights
+
+    findings: list[Finding] = []
+    records: list[EpisodeRecord] = []
+    for key in stored.reader.attempts():
+        record, found = audit(stored.reader.facts(key))
+        findings += found
+        if record is None:
+            continue
+        records.append(record)
+        weights = row_weights(record)
+        if weights and abs(sum(weights) - 1) > 1e-6:
+            where = f"{key.episode_id} attempt {key.attempt}"
+            findings.append(Finding(law=10, where=where, text=f"row weights sum to {sum(weights)}, not 1"))
+    return findings, records
+
+
+async def _rescore(stored: StoredRun, records: list[EpisodeRecord], engine: str, tolerance: float) -> list[Finding]:
+    from agentenv.cli.rescoring import rescore_records
+
+    return await rescore_records(records, stored.manifest, engine, tolerance)
+
+
+def register(app: typer.Typer, policy: typer.Typer) -> None:
+    """Add the command."""
+    del policy
+    app.command()(verify)

@@ -1,0 +1,1 @@
+"""Typed configuration to live objects: the only wiring."""

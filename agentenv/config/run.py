@@ -1,0 +1,132 @@
+"""One collection, opened: everything it needs is owned here and closed here."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentenv.compressors.table import parse_compressor
+from agentenv.config.manifest import build_manifest
+from agentenv.config.policies import Acting, build_policy
+from agentenv.config.run_config import RunConfig
+from agentenv.config.sandboxes import choose_provider
+from agentenv.constraints.table import parse_checker
+from agentenv.core.sandbox import SandboxProvider
+from agentenv.core.task import Suite
+from agentenv.envs.plan import EpisodeOptions, EpisodeParts
+from agentenv.registry import load_suite
+from agentenv.rollout.collector import CollectOptions, Collector, Observer, Tally
+from agentenv.rollout.schedule import Progress, progress_of, slots
+from agentenv.storage.run_folder import RunFolder
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """An open collection."""
+
+    config: RunConfig
+    manifest: dict[str, Any]
+    folder: RunFolder
+    collector: Collector
+    before: Progress
+    """What the folder already held."""
+
+    async def collect(self) -> Tally:
+        """Run every episode that is not done.
+
+        Raises:
+            HarnessFault: The journal cannot be written.
+        """
+        todo = slots(tasks=self.config.tasks, group_size=self.config.group_size, seed=self.config.seed)
+        return await self.collector.run(todo, self.before)
+
+
+@asynccontextmanager
+async def open_run(
+    config: RunConfig, out: Path, *, resume: bool = False, observer: Observer | None = None
+) -> AsyncGenerator[Run]:
+    """Open everything a collection needs, check it, and close it at the end.
+
+    Raises:
+        ConfigError: A setting cannot work, or a resumed run was made with others.
+        Fault: The policy server or the sandbox does not work.
+        RunInUse: Another live process writes to ``out``.
+    """
+    suite = load_suite(config.suite)
+    compressor = parse_compressor(config.compressor)
+    async with AsyncExitStack() as stack:
+        acting = await build_policy(config.policy)
+        await stack.enter_async_context(acting.policy)
+        identity = await acting.policy.start()
+        provider = await _provider(config, suite, stack)
+        manifest = build_manifest(
+            config,
+            suite=suite,
+            identity=identity,
+            renderer=acting.renderer.identity,
+            compressor=compressor,
+            provider=provider,
+            tokenizer_source=acting.source,
+        )
+        opener = RunFolder.resume if resume else RunFolder.create
+        durability = "power" if config.durability == "power" else "process"
+        folder = stack.enter_context(opener(out, manifest, durability=durability))
+        with folder.reader() as reader:
+            before = progress_of(reader)
+        parts = EpisodeParts(
+            renderer=acting.renderer,
+            identity=identity,
+            compressor=compressor,
+            checker=parse_checker,
+            writer=await stack.enter_async_context(folder.journal()),
+            blobs=folder.blobs,
+            provider=provider,
+            labels=(("run", folder.manifest["run"]["id"]),),
+        )
+        yield Run(
+            config=config,
+            manifest=manifest,
+            folder=folder,
+            collector=_collector(config, suite, acting, parts, observer),
+            before=before,
+        )
+
+
+async def _provider(config: RunConfig, suite: Suite, stack: AsyncExitStack) -> SandboxProvider | None:
+    task = suite.task(config.seed, config.level)
+    if not (task.needs_sandbox or task.files or any(tool.needs_sandbox for tool in task.tools)):
+        return None
+    return await stack.enter_async_context(await choose_provider(config.sandbox))
+
+
+def _collector(
+    config: RunConfig, suite: Suite, acting: Acting, parts: EpisodeParts, observer: Observer | None
+) -> Collector:
+    return Collector(
+        suite=suite,
+        policy=acting.policy,
+        parts=parts,
+        episode_options=EpisodeOptions(
+            sampling=config.sampling,
+            budgets=config.collector_budgets,
+            show_budgets=config.show_budgets,
+            reserve_tokens=config.reserve_tokens,
+            output_cap_bytes=config.output_cap_bytes,
+            tool_timeout_s=config.tool_timeout_s,
+            snapshots=config.snapshots,
+        ),
+        options=CollectOptions(
+            tasks=config.tasks,
+            group_size=config.group_size,
+            concurrency=config.concurrency,
+            seed=config.seed,
+            level=config.level,
+            shots=config.shots,
+            max_attempts=config.max_attempts,
+            reply_timeout_s=config.reply_timeout_s,
+        ),
+        observer=observer,
+    )

@@ -1,0 +1,154 @@
+"""What a user asks for: one flat, typed, serialisable configuration of a collection."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from agentenv.errors import ConfigError, UnknownNameError
+from agentenv.records.axes import BudgetKind, BudgetOwner
+from agentenv.records.budgets import Budget
+from agentenv.records.tokens import SamplingParams
+
+SHOW_BUDGETS = ("none", "tool_result", "first_message")
+DEFAULT_WALL_CLOCK_S = 900.0
+"""Every episode ends: without a limit of the user's this is the collector's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyConfig:
+    """Which policy, and how to reach or load it."""
+
+    kind: str = "smollm2"
+    """``vllm``, ``smollm2``, ``llamacpp``, ``openai``, ``scripted[:SCRIPT]``, ``replay:RUN``."""
+    url: str | None = None
+    model: str | None = None
+    """Served name (vllm, openai), or path of a GGUF file (llamacpp)."""
+    tokenizer: str | None = None
+    """Model folder, GGUF file, hub id or ``tiktoken:NAME``; None: whatever the policy can tell itself."""
+    call_style: str | None = None
+    """How tool calls are written; None: found out from the chat template."""
+    logprobs: str = "auto"
+    """What to believe of the server's log-probs: ``auto`` probes; ``model``, ``sampling``, ``unknown`` declare."""
+    context_window: int | None = None
+    """Tokens per episode's prompt and reply; None: the engine's own."""
+    slots: int = 4
+    """Replies sampled at once by an engine in this process."""
+    threads: int = 1
+    """Threads of an engine in this process."""
+    api_key_env: str = "AGENTENV_API_KEY"
+    """Environment variable that holds the server's key; never the key itself."""
+    usd_per_million_prompt_tokens: float = 0.0
+    usd_per_million_completion_tokens: float = 0.0
+
+    @property
+    def api_key(self) -> str | None:
+        """The key, read when needed; None if the variable is not set."""
+        return os.environ.get(self.api_key_env) or None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """One collection."""
+
+    suite: str
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    tasks: int = 8
+    """Tasks, each with ``group_size`` episodes."""
+    group_size: int = 1
+    concurrency: int = 16
+    seed: int = 0
+    level: int = 1
+    shots: int = 0
+    """Worked examples in every prompt."""
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    budgets: tuple[Budget, ...] = ()
+    """The collector's; a wall-clock budget is added where there is none."""
+    show_budgets: str = "none"
+    compressor: str = "none"
+    sandbox: str = "auto"
+    reserve_tokens: int = 64
+    output_cap_bytes: int = 16_384
+    tool_timeout_s: float = 120.0
+    reply_timeout_s: float = 600.0
+    max_attempts: int = 3
+    snapshots: bool = True
+    durability: str = "process"
+    """What an acknowledged fact survives: ``process`` (kill -9) or ``power`` (also a power loss; slower)."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, before anything is opened.
+
+        Raises:
+            ConfigError: Names the setting, what was expected and what was got.
+        """
+        for name in ("tasks", "group_size", "concurrency", "max_attempts", "output_cap_bytes"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("tool_timeout_s", "reply_timeout_s"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} must be more than 0 seconds, got {getattr(self, name)}")
+        if self.seed < 0 or self.shots < 0 or self.reserve_tokens < 1:
+            raise ConfigError("seed and shots must not be negative, reserve_tokens must be at least 1")
+        if self.show_budgets not in SHOW_BUDGETS:
+            raise UnknownNameError.of("way to show budgets", self.show_budgets, SHOW_BUDGETS)
+        if self.durability not in ("process", "power"):
+            raise UnknownNameError.of("durability", self.durability, ("process", "power"))
+        check_sampling(self.sampling)
+
+    @property
+    def collector_budgets(self) -> tuple[Budget, ...]:
+        """The budgets of the collector, a wall-clock one always among them."""
+        if any(budget.kind is BudgetKind.WALL_CLOCK for budget in self.budgets):
+            return self.budgets
+        limit = Budget(kind=BudgetKind.WALL_CLOCK, limit=DEFAULT_WALL_CLOCK_S, owner=BudgetOwner.COLLECTOR)
+        return (*self.budgets, limit)
+
+
+def check_sampling(sampling: SamplingParams) -> None:
+    """Refuse sampling parameters that no engine takes.
+
+    Raises:
+        ConfigError: Names the parameter and its range.
+    """
+    ranges: Mapping[str, tuple[float, bool]] = {
+        "temperature": (sampling.temperature, sampling.temperature >= 0),
+        "top_p": (sampling.top_p, 0 < sampling.top_p <= 1),
+        "top_k": (sampling.top_k, sampling.top_k >= 0),
+        "min_p": (sampling.min_p, 0 <= sampling.min_p <= 1),
+        "repetition_penalty": (sampling.repetition_penalty, sampling.repetition_penalty > 0),
+        "max_tokens": (sampling.max_tokens, sampling.max_tokens >= 1),
+    }
+    for name, (value, fits) in ranges.items():
+        if not fits:
+            raise ConfigError(
+                f"{name}={value} cannot be sampled with: temperature >= 0, 0 < top_p <= 1, top_k >= 0 (0: no cut), "
+                "0 <= min_p <= 1, repetition_penalty > 0, max_tokens >= 1"
+            )
+
+
+def parse_budgets(specs: Sequence[str]) -> tuple[Budget, ...]:
+    """Read collector budgets written as ``KIND=LIMIT``.
+
+    Raises:
+        ConfigError: Not of that form, or a limit that means nothing.
+        UnknownNameError: No such kind.
+
+    >>> parse_budgets(["turns=8"])[0].name
+    'collector.turns'
+    """
+    kinds = {kind.value: kind for kind in BudgetKind}
+    budgets: list[Budget] = []
+    for spec in specs:
+        name, equals, limit = spec.partition("=")
+        if not equals:
+            raise ConfigError(f"budget {spec!r}: expected KIND=LIMIT, such as turns=8 or wall_clock=60")
+        if name not in kinds:
+            raise UnknownNameError.of("budget", name, kinds)
+        try:
+            number = float(limit)
+        except ValueError as error:
+            raise ConfigError(f"budget {spec!r}: {limit!r} is no number") from error
+        budgets.append(Budget(kind=kinds[name], limit=number, owner=BudgetOwner.COLLECTOR))
+    return tuple(budgets)

@@ -1,0 +1,31 @@
+"""The sandbox provider of a run: the one named, or the first that is proven to work here."""
+
+from __future__ import annotations
+
+from agentenv.core.sandbox import SandboxProvider
+from agentenv.errors import SandboxFault, UnknownNameError
+
+AUTO = ("bwrap",)
+"""Providers that ``auto`` tries, in order. Each is proven by starting it once."""
+
+
+async def choose_provider(name: str) -> SandboxProvider:
+    """Open a provider and prove that it works.
+
+    Raises:
+        UnknownNameError: No such provider.
+        SandboxFault: It does not work here; says why and what to do.
+    """
+    from agentenv.sandboxes.table import PROVIDERS
+
+    if name != "auto" and name not in PROVIDERS:
+        raise UnknownNameError.of("sandbox", name, ["auto", *PROVIDERS])
+    reasons: list[str] = []
+    for candidate in AUTO if name == "auto" else (name,):
+        provider = PROVIDERS[candidate]()
+        status = await provider.probe()
+        if status.works:
+            return provider
+        reasons.append(f"{candidate}: {status.detail}")
+        await provider.aclose()
+    raise SandboxFault.permanent(f"no sandbox works here. {'; '.join(reasons)}")
