@@ -19,6 +19,9 @@ APPLICATION_ID = 0x61656A6C
 LAYOUT_VERSION = 1
 """``PRAGMA user_version``: of the tables. The facts in them carry a schema version of their own."""
 
+_SMALLEST_BYTES = 512
+"""Of an SQLite file. SQLite takes anything shorter for an empty one and would write over it."""
+
 _SCHEMA = f"""
 BEGIN IMMEDIATE;
 CREATE TABLE attempts (
@@ -122,6 +125,8 @@ def is_journal(connection: sqlite3.Connection, path: Path) -> bool:
     application = _pragma(connection, "application_id")
     layout = _pragma(connection, "user_version")
     if application == 0 and layout == 0 and not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():
+        if 0 < path.stat().st_size < _SMALLEST_BYTES:
+            raise DamagedJournal(f"{path} is no journal: {path.stat().st_size} bytes of something else.")
         return False
     if application != APPLICATION_ID:
         raise DamagedJournal(f"{path} is an SQLite file of something else, no journal of agentenv.")
