@@ -1,0 +1,69 @@
+# The menu. `make demo` and `make test` need Python 3.11+, make and a package index, and nothing else.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+RUN    ?= runs/demo
+
+.PHONY: help demo test test-all test-vllm check format bench coverage clean bubblewrap model
+
+help:  ## Say what there is.
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+$(VENV)/pip:
+	$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else f"agentenv needs Python 3.11 to 3.13, {sys.executable} is {sys.version.split()[0]}: make PYTHON=python3.12 …")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@touch $@
+
+$(VENV)/user: $(VENV)/pip pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[local,parquet]'
+	@touch $@
+
+$(VENV)/dev: $(VENV)/pip pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[local,parquet,tiktoken]' --group dev
+	@touch $@ $(VENV)/user
+
+bubblewrap:
+	@command -v bwrap >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends bubblewrap; \
+	  else echo "bubblewrap is missing: install it (Debian, Ubuntu: sudo apt-get install bubblewrap)"; exit 1; fi; }
+
+model: $(VENV)/user
+	@$(BIN)/python -m agentenv.local
+
+demo: model  ## Collect real rollouts with a small model on the CPU, and look at one.
+	@rm -rf $(RUN)
+	$(BIN)/agentenv collect arithmetic --policy smollm2 --tasks 8 --shots 5 --temperature 0.3 --max-tokens 96 \
+	  --concurrency 4 --out $(RUN)
+	$(BIN)/agentenv show $(RUN) first
+
+test: bubblewrap $(VENV)/dev model  ## Everything a contributor needs, then lint, types, layers and the default tests.
+	$(MAKE) --no-print-directory check
+	$(BIN)/pytest -q
+
+test-all: bubblewrap $(VENV)/dev model  ## The slow tests too.
+	$(BIN)/pytest -q -m 'not vllm'
+
+test-vllm: $(VENV)/dev  ## Install a real vLLM for CPU in a venv of its own, serve a tiny model, run the contract tests.
+	$(PYTHON) tests/vllm/engine/install.py
+	$(BIN)/pytest -q -m vllm tests/vllm
+
+check: $(VENV)/dev  ## Lint, types, layers.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports
+
+format: $(VENV)/dev
+	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+coverage: bubblewrap $(VENV)/dev model  ## Coverage by branch.
+	$(BIN)/coverage run -m pytest -q && $(BIN)/coverage report
+
+bench: $(VENV)/dev  ## Ratios of section "Speed", against a stub engine on loopback.
+	$(BIN)/python -m tests.bench
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist
