@@ -1,0 +1,80 @@
+"""Hermes and Qwen: ``<tool_call>`` around one JSON object per call.
+
+Source: the chat templates of Hermes 2 Pro, Qwen 2.5 and Qwen 3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from agentenv.records.messages import ParseError
+from agentenv.rendering.calls.json_text import Decoded, call_of, decode_at, dumps
+from agentenv.rendering.calls.style import Found, WrittenCall, joined, mistake
+
+_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+_TAG = re.compile(r"</?tool_call>")
+_BARE = re.compile(r'\s*\{\s*"(?:name|arguments)"\s*:')
+_FORM = '<tool_call>\n{"name": "TOOL", "arguments": {…}}\n</tool_call>'
+
+
+class Hermes:
+    """Source of the layout it writes: the Qwen 2.5 template."""
+
+    name = "hermes"
+    markers = (_OPEN, _CLOSE)
+
+    def parse(self, text: str) -> Found:
+        if _OPEN not in text and _CLOSE not in text:
+            return _without_tags(text)
+        rest: list[str] = []
+        calls: list[WrittenCall] = []
+        errors: list[ParseError] = []
+        position = 0
+        while (tag := _TAG.search(text, position)) is not None:
+            rest.append(text[position : tag.start()])
+            end = _end_of(text, tag)
+            stretch = text[tag.start() : end]
+            call = _read(text, tag) if tag.group() == _OPEN else f"{_CLOSE} without {_OPEN} before it"
+            if isinstance(call, WrittenCall):
+                calls.append(call)
+            else:
+                rest.append(stretch)
+                errors.append(mistake(f"This is no tool call: {call}. Write it in this form:\n{_FORM}", stretch))
+            position = end
+        rest.append(text[position:])
+        return Found(text=joined(rest), calls=tuple(calls), errors=tuple(errors))
+
+    def write(self, text: str, calls: Sequence[WrittenCall]) -> str:
+        blocks = [f"{_OPEN}\n{dumps({'name': c.name, 'arguments': c.arguments})}\n{_CLOSE}" for c in calls]
+        return "\n".join([text, *blocks] if text else blocks)
+
+
+def _without_tags(text: str) -> Found:
+    """Text is an answer, unless it is nothing but a call without its tags."""
+    if _BARE.match(text) and isinstance(decoded := decode_at(text, 0), Decoded):
+        if not text[decoded.end :].strip() and isinstance(call_of(decoded.value), WrittenCall):
+            reason = f"A tool call stands between {_OPEN} and {_CLOSE}. Write it in this form:\n{_FORM}"
+            return Found(text=text.strip(), errors=(mistake(reason, text.strip()),))
+    return Found(text=text.strip())
+
+
+def _end_of(text: str, tag: re.Match[str]) -> int:
+    """Say where the stretch that begins with ``tag`` ends: after its closing tag, before the next opening one."""
+    if tag.group() == _CLOSE:
+        return tag.end()
+    decoded = decode_at(text, tag.end())
+    following = _TAG.search(text, decoded.end if isinstance(decoded, Decoded) else tag.end())
+    if following is None:
+        return len(text)
+    return following.end() if following.group() == _CLOSE else following.start()
+
+
+def _read(text: str, tag: re.Match[str]) -> WrittenCall | str:
+    decoded = decode_at(text, tag.end())
+    if isinstance(decoded, str):
+        return f"between the tags stands no valid JSON ({decoded})"
+    following = _TAG.search(text, decoded.end)
+    if text[decoded.end : None if following is None else following.start()].strip():
+        return "there is text after the JSON object"
+    return call_of(decoded.value)
