@@ -11,6 +11,7 @@ from pathlib import Path
 
 from agentenv.core.task import Task
 from agentenv.toolkit.suite import Variant, call, exact_answer, messages, scripted, seeded_suite, system, turn_budget
+
 from agentenv_tasks.arithmetic_problems import Problem, long_story, many_steps, product, two_steps
 from agentenv_tools.calculator import calculator
 
@@ -20,7 +21,7 @@ _TURNS = {1: 8, 2: 8, 3: 12, 4: 16}
 
 @seeded_suite(
     "arithmetic",
-    size=1_000,
+    size=500,
     levels=(1, 2, 3, 4),
     worked_examples=16,
     sources=(Path(__file__).with_name("arithmetic_problems.py"),),

@@ -119,7 +119,7 @@ def _journey(rng: random.Random) -> Problem:
     work = Working()
     work.plus(work.times(a, b), c)
     return work.problem(
-        f"{rng.choice(PEOPLE)} travels {a} km a day for {b} days, and {c} km on the last day. How many km is that in all?"
+        f"{rng.choice(PEOPLE)} travels {a} km a day for {b} days, and {c} km on the last day. How many km in all?"
     )
 
 
