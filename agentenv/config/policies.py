@@ -32,7 +32,7 @@ def renderer_from(source: str, call_style: str | None = None) -> Renderer:
     Raises:
         ConfigError: It cannot be loaded; says what is missing.
     """
-    from agentenv.rendering.load import byte_renderer, load_renderer
+    from agentenv.rendering.loading import byte_renderer, load_renderer
 
     return byte_renderer() if source == BUILTIN_BYTES else load_renderer(source, call_style=call_style)
 
@@ -109,7 +109,7 @@ async def _scripted(config: PolicyConfig, script: str) -> Acting:
 
     source = config.tokenizer or BUILTIN_BYTES
     renderer = renderer_from(source, config.call_style)
-    policy = ScriptedPolicy(renderer, script=script or "reference", context_window=config.context_window)
+    policy = ScriptedPolicy(renderer, script=script or "reference")
     return Acting(policy=policy, renderer=renderer, source=source)
 
 

@@ -13,7 +13,7 @@ from agentenv.config.manifest import build_manifest
 from agentenv.config.policies import Acting, build_policy
 from agentenv.config.run_config import RunConfig
 from agentenv.config.sandboxes import choose_provider
-from agentenv.constraints.table import parse_checker
+from agentenv.constraints.table import make_checker
 from agentenv.core.sandbox import SandboxProvider
 from agentenv.core.task import Suite
 from agentenv.envs.plan import EpisodeOptions, EpisodeParts
@@ -80,7 +80,7 @@ async def open_run(
             renderer=acting.renderer,
             identity=identity,
             compressor=compressor,
-            checker=parse_checker,
+            checker=make_checker,
             writer=await stack.enter_async_context(folder.journal()),
             blobs=folder.blobs,
             provider=provider,
