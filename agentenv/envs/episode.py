@@ -72,7 +72,9 @@ class Episode(AsyncResource):
     ``request = await episode.submit(reply)``. Where sampling fails, ``await episode.fail(error)``.
     """
 
-    def __init__(self, plan: EpisodePlan, parts: EpisodeParts, options: EpisodeOptions) -> None:
+    def __init__(
+        self, plan: EpisodePlan, parts: EpisodeParts, options: EpisodeOptions, *, keep_facts: bool = False
+    ) -> None:
         self.plan = plan
         self.key = AttemptKey(plan.episode_id, plan.attempt)
         self.machine = EpisodeMachine()
@@ -80,6 +82,9 @@ class Episode(AsyncResource):
         self.last_action: ActionTaken | None = None
         self.ending: EpisodeEnded | None = None
         """The last fact, once the episode has ended."""
+        self.facts: list[Fact] = []
+        """Every fact so far, where ``keep_facts`` asks for it; else empty: the journal has them."""
+        self._keep_facts = keep_facts
         self._parts = parts
         self._options = options
         self._toolbox = Toolbox(plan.task.tools)
@@ -209,6 +214,8 @@ class Episode(AsyncResource):
     async def _record(self, fact: Fact) -> None:
         await self._parts.writer.append(self.key, fact)
         self.machine.feed(fact)
+        if self._keep_facts:
+            self.facts.append(fact)
 
     def _elapsed(self) -> float:
         return time.monotonic() - self._began_at
