@@ -1,0 +1,30 @@
+"""Results that several tools give."""
+
+from __future__ import annotations
+
+from agentenv.core.tool import Result
+from agentenv.records.axes import CallStatus
+from agentenv.toolkit.output import visible
+
+
+def refused(text: str) -> Result:
+    """Report to the policy why its call did nothing."""
+    return Result(text=f"Error: {text}.", status=CallStatus.ERROR)
+
+
+def unusable(path: str, error: OSError) -> Result:
+    """Report to the policy why a path of the workspace cannot be used."""
+    shown = visible(path)
+    match error:
+        case FileNotFoundError():
+            return refused(f'there is no file or folder "{shown}"')
+        case IsADirectoryError():
+            return refused(f'"{shown}" is a folder, not a file')
+        case NotADirectoryError():
+            return refused(f'"{shown}" is not a folder')
+        case PermissionError():
+            return refused(
+                f'"{shown}" is outside the workspace or may not be used; give a path relative to the workspace'
+            )
+        case _:
+            return refused(f'"{shown}" cannot be used: {error.strerror or error}')

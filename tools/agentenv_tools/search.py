@@ -1,0 +1,126 @@
+"""``files_search``: looks for text in the files of the workspace.
+
+The search runs inside the sandbox (find, sort, xargs, grep), never in the harness: a pattern of the policy's can take
+exponential time, and none of the harness's may depend on it. Sorting makes the order of results the same on every
+file system.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from agentenv.core.deadline import Deadline
+from agentenv.core.sandbox import Execution, Sandbox
+from agentenv.core.tool import InvalidArguments, Result, ToolContext
+from agentenv.errors import ToolFault
+from agentenv.records.axes import CallStatus
+from agentenv.toolkit import sandbox_of, tool
+from agentenv.toolkit.output import decode, visible
+from msgspec import Meta
+
+from agentenv_tools.answers import refused, unusable
+from agentenv_tools.arguments import text_argument, within
+
+_TIMEOUT_S = 20.0
+_LINE_BYTES = 400
+"""Bytes of path and matching line that are shown."""
+_SCRIPT = """
+for program in find sort xargs grep head cut; do
+  command -v $program >/dev/null || { echo "no $program" >&2; exit 127; }
+done
+find "$1" -type f -print0 | LC_ALL=C sort -z |
+  xargs -0 -r grep -nIHZ "$2" -e "$3" -- | head -n "$4" | LC_ALL=C cut -b "1-$5"
+"""
+
+
+@tool(needs_sandbox=True, example={"pattern": "def main", "path": "."})
+async def files_search(
+    pattern: str,
+    context: ToolContext,
+    deadline: Deadline,
+    path: str = ".",
+    regex: bool = False,
+    ignore_case: bool = False,
+    max_results: Annotated[int, Meta(ge=1, le=200)] = 50,
+) -> Result:
+    """Look for text in the files of the workspace; each match is shown as path:line number:line.
+
+    Args:
+        pattern: The text, within one line.
+        path: A file, or a folder to search with all folders in it.
+        regex: Whether the pattern is an extended regular expression (grep -E).
+        ignore_case: Whether case does not matter.
+        max_results: Most matches to show.
+    """
+    if not pattern or "\n" in pattern:
+        raise InvalidArguments('argument "pattern" must be text within one line, and not empty')
+    sandbox, path = sandbox_of(context), text_argument("path", path)
+    try:
+        await _check(sandbox, path)
+    except OSError as error:
+        return unusable(path, error)
+    flags = ("-E" if regex else "-F") + ("i" if ignore_case else "")
+    execution = await sandbox.run(
+        [
+            "/bin/sh",
+            "-c",
+            _SCRIPT,
+            "sh",
+            f"./{path}",
+            flags,
+            text_argument("pattern", pattern),
+            str(max_results + 1),
+            str(_LINE_BYTES),
+        ],
+        deadline=deadline,
+        timeout_s=within(_TIMEOUT_S, deadline),
+    )
+    return _shown(execution, max_results)
+
+
+async def _check(sandbox: Sandbox, path: str) -> None:
+    """See that the path is in the workspace.
+
+    Raises:
+        OSError: It is not, or does not exist.
+    """
+    try:
+        await sandbox.list(path)
+    except NotADirectoryError:
+        await sandbox.read(path, max_bytes=1)
+
+
+def _shown(execution: Execution, max_results: int) -> Result:
+    complaint = decode(execution.stderr.head).strip()
+    if execution.exit_code == 127:
+        raise ToolFault.permanent(f"tool 'files_search': the sandbox has {complaint}")
+    matches = _matches(execution.stdout.head + execution.stdout.tail)
+    if complaint and not matches:
+        return refused(complaint.splitlines()[0].removeprefix("grep: ")[:_LINE_BYTES])
+    lines = matches[:max_results]
+    if execution.timed_out:
+        lines.append("[stopped: the search took too long; narrow it]")
+        return Result(text="\n".join(lines), status=CallStatus.TIMEOUT)
+    if len(matches) > max_results:
+        lines.append(f"[more than {max_results} matches: narrow the search]")
+    return Result(text="\n".join(lines) or "[no matches]")
+
+
+def _matches(output: bytes) -> list[str]:
+    r"""Read ``path NUL number:line`` records; a newline in a path is shown as ``\n``."""
+    found: list[str] = []
+    pending = b""
+    for record in output.split(b"\n"):
+        path, nul, rest = (pending + record).partition(b"\0")
+        if not nul:
+            pending = path + b"\\n"
+            continue
+        pending = b""
+        found.append(f"{visible(path.decode('utf-8', 'surrogateescape').removeprefix('./'))}:{_clipped(rest)}")
+    return found
+
+
+def _clipped(rest: bytes) -> str:
+    r"""Show a matching line; a character broken by the limit is left out."""
+    cut = len(rest) >= _LINE_BYTES // 2 and rest.decode("utf-8", "ignore")
+    return f"{visible(cut)}..." if cut else decode(rest).rstrip("\r")
