@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +79,7 @@ class StoredRun:
 
 
 @contextmanager
-def stored_run(path: Path) -> Iterator[StoredRun]:
+def stored_run(path: Path) -> Generator[StoredRun]:
     """Open a run to read it.
 
     Raises:

@@ -102,6 +102,8 @@ class AsyncAgentEnv(AsyncResource):
             keep_facts=True,
         )
         self._request = await self._episode.begin()
+        if self._request is None and self._episode.error is not None:
+            raise self._episode.error
         return self._observation(), self._info()
 
     async def step(self, action: Action) -> StepResult:

@@ -82,6 +82,8 @@ class Episode(AsyncResource):
         self.last_action: ActionTaken | None = None
         self.ending: EpisodeEnded | None = None
         """The last fact, once the episode has ended."""
+        self.error: Exception | None = None
+        """What ended it by a fault."""
         self.facts: list[Fact] = []
         """Every fact so far, where ``keep_facts`` asks for it; else empty: the journal has them."""
         self._keep_facts = keep_facts
@@ -209,6 +211,7 @@ class Episode(AsyncResource):
                 await self._record(Stopped(reason=reason_for(budget), budget=budget.name, elapsed_s=self._elapsed()))
                 return
             error = domain(str(error))
+        self.error = error
         await self._record(Stopped(reason=StopReason.FAULT, fault=report_of(error), elapsed_s=self._elapsed()))
 
     async def _record(self, fact: Fact) -> None:
