@@ -99,7 +99,7 @@ def wrong(name: str, schema: Mapping[str, Any], value: Any, detail: str = "") ->
 def near(name: str, known: Iterable[str]) -> str:
     """Give ``Did you mean …?`` if something is near."""
     names = list(known)
-    found = difflib.get_close_matches(name[:_EXCERPT_CHARS], names, n=1, cutoff=0.6)
+    found = difflib.get_close_matches(name[:_EXCERPT_CHARS], names, n=1, cutoff=0.5)
     if not found:
         folded = {_folded(known_name): known_name for known_name in names}
         found = [folded[_folded(name)]] if _folded(name) in folded else []
