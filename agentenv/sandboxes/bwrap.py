@@ -1,0 +1,270 @@
+"""Sandboxes made by bubblewrap: own user, mount, process, network, IPC, UTS and cgroup namespaces.
+
+Traps this file is written around, each found by trying (and each a test):
+
+- bubblewrap with real uid 0 leaves ``/proc/sys/kernel/core_pattern`` writable, which is the host: as root it is
+  started under another uid, through ``setpriv``.
+- ``/proc/1/environ`` shows what bubblewrap was started with, whatever ``--clearenv`` says: it gets a minimal one.
+- ``--die-with-parent`` is bound to the thread that started it: that is the thread of the event loop, which lives as
+  long as whoever uses the sandbox.
+- ``/dev`` and ``/dev/shm`` are one tmpfs without a size: the first is made read-only, the second mounted anew.
+"""
+
+# Temporary folders named here are the sandbox's own.
+# ruff: noqa: S108
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import platform
+import shutil
+import signal
+import socket
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from agentenv.core.sandbox import SandboxLimits
+from agentenv.errors import SandboxFault
+from agentenv.sandboxes.bundle import supervisor_zip
+from agentenv.sandboxes.launching import Container, Launch, Launcher
+from agentenv.sandboxes.seccomp import build_filter
+from agentenv.sandboxes.supervised_provider import SupervisedProvider
+
+UNPRIVILEGED_UID = 10001
+"""A bare number; no account is needed."""
+
+_PATH = "/usr/local/bin:/usr/bin:/bin"
+_INTERPRETERS = ("/usr/bin/python3", "/usr/local/bin/python3")
+"""Below ``/usr``, which is what a sandbox sees of the host; readable for every user, unlike one in a home folder."""
+_SHARED_MEMORY_BYTES = 16 << 20
+_STREAM_BYTES = 1 << 20
+_LAST_WORDS = 2000
+_EXIT_S = 2.0
+"""For bubblewrap to follow its PID 1, before it is killed too."""
+
+
+class BwrapLauncher(Launcher):
+    """See the module."""
+
+    name = "bwrap"
+    workspace_inside = "/workspace"
+    environment = (
+        ("PATH", _PATH),
+        ("HOME", "/tmp"),
+        ("TMPDIR", "/tmp"),
+        ("USER", "sandbox"),
+        ("LANG", "C.UTF-8"),
+    )
+
+    def __init__(self) -> None:
+        self.uid = os.geteuid() or UNPRIVILEGED_UID
+
+    async def launch(self, workspace: Path, limits: SandboxLimits) -> Launch:
+        program = [*self._other_user(), _program("bwrap", "bubblewrap")]
+        ours, theirs = socket.socketpair()
+        try:
+            reader, writer = await asyncio.open_unix_connection(sock=ours, limit=_STREAM_BYTES)
+        except BaseException:
+            theirs.close()
+            raise
+        # Nothing is awaited from here on, so that no cancellation comes between a process and who ends it.
+        try:
+            container = self._start(program, workspace, limits, theirs)
+        except BaseException:
+            writer.close()
+            raise
+        finally:
+            theirs.close()
+        return Launch(reader=reader, writer=writer, container=container)
+
+    def _start(
+        self, program: list[str], workspace: Path, limits: SandboxLimits, stream: socket.socket
+    ) -> _BwrapContainer:
+        told, tell = os.pipe()
+        said = os.memfd_create("agentenv-said")
+        given = [tell]
+        try:
+            arguments = self._arguments(workspace, limits, given)
+            # Blocks for the exec of a small program, in the thread whose life bounds the sandbox's.
+            process = subprocess.Popen(
+                [*program, "--info-fd", str(tell), *arguments],
+                stdin=stream.fileno(),
+                stdout=stream.fileno(),
+                stderr=said,
+                pass_fds=given,
+                env={"PATH": _PATH, "LANG": "C.UTF-8"},
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(told)
+            os.close(said)
+            raise
+        finally:
+            for fd in given:
+                os.close(fd)
+        return _BwrapContainer(process, told=told, said=said)
+
+    def _other_user(self) -> list[str]:
+        if os.geteuid() != 0:
+            return []
+        uid = str(self.uid)
+        return [_program("setpriv", "util-linux"), "--reuid", uid, "--regid", uid, "--clear-groups", "--no-new-privs"]
+
+    def _arguments(self, workspace: Path, limits: SandboxLimits, given: list[int]) -> list[str]:
+        def data(content: bytes, path: str) -> list[str]:
+            return ["--perms", "0444", "--ro-bind-data", str(_memory(content, given)), path]
+
+        uid = self.uid
+        return [
+            *("--unshare-all", "--die-with-parent", "--new-session", "--hostname", "sandbox", "--cap-drop", "ALL"),
+            *("--clearenv", "--setenv", "PATH", _PATH, "--setenv", "LANG", "C.UTF-8"),
+            *("--seccomp", str(_memory(build_filter(platform.machine()), given))),
+            *("--ro-bind", "/usr", "/usr", *_system_folders()),
+            *("--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"),
+            *("--ro-bind-try", "/etc/alternatives", "/etc/alternatives"),
+            *data(f"root:x:0:0::/:/bin/sh\nsandbox:x:{uid}:{uid}::/tmp:/bin/sh\n".encode(), "/etc/passwd"),
+            *data(f"root:x:0:\nsandbox:x:{uid}:\n".encode(), "/etc/group"),
+            *data(b"127.0.0.1 localhost sandbox\n::1 localhost\n", "/etc/hosts"),
+            *("--proc", "/proc", "--dev", "/dev"),
+            *("--size", str(min(limits.tmp_bytes, _SHARED_MEMORY_BYTES)), "--perms", "1777", "--tmpfs", "/dev/shm"),
+            *("--size", str(limits.tmp_bytes), "--perms", "1777", "--tmpfs", "/tmp"),
+            *("--symlink", "/tmp", "/var/tmp"),
+            *("--bind", str(workspace), self.workspace_inside),
+            *data(supervisor_zip(), "/run/supervisor.zip"),
+            *("--chdir", self.workspace_inside, "--remount-ro", "/", "--remount-ro", "/dev"),
+            *("--as-pid-1", _interpreter(), "-I", "-S", "/run/supervisor.zip"),
+        ]
+
+    def remedy(self, said: str) -> str:
+        if "namespace" in said or "uid map" in said or "Operation not permitted" in said:
+            return (
+                "This machine does not let an ordinary user make namespaces. Allow it: "
+                "sysctl kernel.unprivileged_userns_clone=1 or kernel.apparmor_restrict_unprivileged_userns=0; "
+                "in a container, docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined."
+            )
+        if "Permission denied" in said or "bind mount" in said:
+            return f"The folder of the workspaces must be reachable for user {self.uid}: set TMPDIR to one that is."
+        return "Try: bwrap --unshare-all --ro-bind / / true"
+
+    def identity(self) -> dict[str, str]:
+        said = subprocess.run([_program("bwrap", "bubblewrap"), "--version"], capture_output=True, check=False)
+        return {"version": said.stdout.decode(errors="replace").strip(), "user": str(self.uid), "root": _system()}
+
+
+class BwrapProvider(SupervisedProvider):
+    """Leases bubblewrap sandboxes: the default on Linux."""
+
+    def __init__(self, *, workspace_root: Path | None = None) -> None:
+        super().__init__(BwrapLauncher(), workspace_root=workspace_root)
+
+
+class _BwrapContainer(Container):
+    """bubblewrap, which waits for the sandbox's PID 1, which the kernel lets go only when all below it are dead."""
+
+    def __init__(self, process: subprocess.Popen[bytes], *, told: int, said: int) -> None:
+        self._process = process
+        self._outer = os.pidfd_open(process.pid)
+        self._inner = -1
+        self._told = told
+        self._said = said
+        os.set_blocking(told, False)
+
+    def kill(self) -> None:
+        self._find_inner()
+        # The inner one first: the outer then ends by itself, and by that says that nothing is left.
+        target = self._inner if self._inner >= 0 else self._outer
+        with contextlib.suppress(ProcessLookupError):
+            if target >= 0:
+                signal.pidfd_send_signal(target, signal.SIGKILL)
+
+    def _find_inner(self) -> None:
+        """Learn which process is PID 1; bubblewrap says so once it has made it."""
+        if self._inner >= 0 or self._told < 0:
+            return
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            # Unknown, or gone: then ending bubblewrap ends it, for it is to die with its parent.
+            self._inner = os.pidfd_open(json.loads(os.read(self._told, 4096))["child-pid"])
+
+    async def gone(self) -> None:
+        if self._outer < 0:
+            return
+        try:
+            async with asyncio.timeout(_EXIT_S):
+                await _readable(self._outer)
+        except TimeoutError:
+            self._process.kill()
+            await _readable(self._outer)
+        if self._inner >= 0:
+            await _readable(self._inner)
+        self._process.poll()
+        self._words = self.last_words()
+        for fd in (self._outer, self._inner, self._told, self._said):
+            if fd >= 0:
+                os.close(fd)
+        self._outer = self._inner = self._told = self._said = -1
+
+    def last_words(self) -> str:
+        if self._said < 0:
+            return self._words
+        size = os.fstat(self._said).st_size
+        return os.pread(self._said, _LAST_WORDS, max(0, size - _LAST_WORDS)).decode(errors="replace").strip()
+
+
+async def _readable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+    loop.add_reader(fd, lambda: ended.done() or ended.set_result(None))
+    try:
+        await ended
+    finally:
+        loop.remove_reader(fd)
+
+
+def _memory(content: bytes, given: list[int]) -> int:
+    """Put bytes where the started program can read them by a descriptor; it is added to ``given``."""
+    fd = os.memfd_create("agentenv")
+    given.append(fd)
+    view = memoryview(content)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _program(name: str, package: str) -> str:
+    found = shutil.which(name, path=f"{_PATH}:/usr/sbin:/sbin")
+    if found is None:
+        raise SandboxFault.permanent(f"{name} is not installed. Remedy: apt-get install {package}")
+    return found
+
+
+def _interpreter() -> str:
+    for path in _INTERPRETERS:
+        if os.access(path, os.X_OK):
+            return path
+    raise SandboxFault.permanent(
+        f"no Python for the sandbox: neither {' nor '.join(_INTERPRETERS)} exists. Remedy: apt-get install python3"
+    )
+
+
+@cache
+def _system_folders() -> tuple[str, ...]:
+    """Arguments for what beside ``/usr`` holds programs: links into it, or folders of their own on older systems."""
+    arguments: list[str] = []
+    for path in map(Path, ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")):
+        if path.is_symlink():
+            arguments += ["--symlink", str(path.readlink()), str(path)]
+        elif path.is_dir():
+            arguments += ["--ro-bind", str(path), str(path)]
+    return tuple(arguments)
+
+
+def _system() -> str:
+    try:
+        return "/usr of " + platform.freedesktop_os_release().get("PRETTY_NAME", "an unnamed system")
+    except OSError:
+        return "/usr of an unnamed system"

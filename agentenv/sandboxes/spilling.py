@@ -1,0 +1,33 @@
+"""Streams too long to be kept, on their way into blobs. What touches the disk does so in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+
+from agentenv.core.blobs import BlobSink, BlobWriter
+from agentenv.records.messages import Spill
+
+
+class Spilling:
+    """Some streams of one answer, each in a blob of its own once something of it arrives."""
+
+    def __init__(self, blobs: BlobSink) -> None:
+        self._blobs = blobs
+        self._writers: dict[bytes, BlobWriter] = {}
+
+    async def add(self, stream: bytes, chunk: bytes) -> None:
+        """Append to a stream."""
+        if stream not in self._writers:
+            self._writers[stream] = await asyncio.to_thread(self._blobs.open)
+        await asyncio.to_thread(self._writers[stream].write, chunk)
+
+    async def commit(self, stream: bytes) -> Spill | None:
+        """Make a stream durable; None if nothing of it came."""
+        writer = self._writers.get(stream)
+        return None if writer is None else await asyncio.to_thread(writer.commit)
+
+    def discard(self) -> None:
+        """Throw away what was not committed. May be called twice."""
+        for writer in self._writers.values():
+            writer.discard()
+        self._writers.clear()

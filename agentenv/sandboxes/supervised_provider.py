@@ -1,0 +1,155 @@
+"""Leases of supervised sandboxes, for any launcher: workspaces, starts, probe, and the end of what was left open."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from agentenv.core.deadline import Deadline, DeadlineReached
+from agentenv.core.lifetime import finish
+from agentenv.core.sandbox import ProviderStatus, Sandbox, SandboxProvider, SandboxSpec
+from agentenv.errors import Fault, SandboxFault
+from agentenv.sandboxes.bundle import supervisor_sha256
+from agentenv.sandboxes.connection import Connection
+from agentenv.sandboxes.launching import Container, Launcher
+from agentenv.sandboxes.removal import remove_tree
+from agentenv.sandboxes.supervised import SupervisedSandbox
+from agentenv.sandboxes.workspaces import make_workspace, sweep_workspaces
+
+_log = logging.getLogger(__name__)
+
+_PROBE_S = 20.0
+_CLEANUP_S = 30.0
+
+
+class SupervisedProvider(SandboxProvider):
+    """Leases sandboxes of one launcher. One per event loop."""
+
+    def __init__(self, launcher: Launcher, *, workspace_root: Path | None = None) -> None:
+        """Make a provider; nothing is started.
+
+        Args:
+            launcher: Starts the supervisors.
+            workspace_root: Folder for the workspaces; None is the system's for temporary files.
+        """
+        self.name = launcher.name
+        self._launcher = launcher
+        self._root = workspace_root or Path(tempfile.gettempdir())
+        self._open: set[Sandbox] = set()
+        self._proven = False
+        """Whether a sandbox has started here: from then on, one that does not is bad luck and worth another try."""
+        self._sweeping: asyncio.Future[list[Path]] | None = None
+
+    async def lease(self, spec: SandboxSpec, deadline: Deadline) -> Sandbox:
+        self._sweep()
+        steps = AsyncExitStack()
+        try:
+            async with deadline.enforce():
+                sandbox = await self._start(spec, steps)
+        except BaseException as error:
+            if not await finish(steps.aclose(), _CLEANUP_S):
+                _log.warning("clearing up after a failed start takes longer than %.0f s", _CLEANUP_S)
+            if isinstance(error, OSError) or (isinstance(error, SandboxFault) and error.retryable):
+                raise self._not_started(str(error)) from error
+            raise
+        self._proven = True
+        return sandbox
+
+    async def probe(self) -> ProviderStatus:
+        begun = time.perf_counter()
+        deadline = Deadline.after(_PROBE_S, f"the probe of {self.name}")
+        try:
+            async with await self.lease(SandboxSpec(), deadline) as sandbox:
+                ready = time.perf_counter()
+                execution = await sandbox.run(["true"], deadline=deadline, timeout_s=_PROBE_S)
+                done = time.perf_counter()
+        except (Fault, DeadlineReached) as error:
+            return ProviderStatus(name=self.name, works=False, detail=str(error))
+        if execution.exit_code != 0:
+            said = execution.stderr.head.decode(errors="replace").strip()
+            return ProviderStatus(
+                name=self.name, works=False, detail=f"'true' ended with {execution.exit_code}: {said}"
+            )
+        version = self._launcher.identity().get("version", "")
+        timing = f"ready in {1e3 * (ready - begun):.0f} ms, one command in {1e3 * (done - ready):.1f} ms"
+        return ProviderStatus(name=self.name, works=True, detail=f"{version}: {timing}")
+
+    def identity(self) -> dict[str, str]:
+        return {
+            "kind": self.name,
+            "supervisor": supervisor_sha256(),
+            "network": "none",
+            "weak": "memory is limited per process and disk space per file; the sums are not limited",
+            **self._launcher.identity(),
+        }
+
+    async def aclose(self) -> None:
+        """Close what is still open, and end the removal of dead owners' workspaces."""
+        for sandbox in list(self._open):
+            await sandbox.aclose()
+        if self._sweeping is not None:
+            await finish(_end_of(self._sweeping), _CLEANUP_S)
+
+    async def _start(self, spec: SandboxSpec, steps: AsyncExitStack) -> Sandbox:
+        # Not in a thread: a cancellation must not come between the folder and who removes it.
+        lease = make_workspace(self._root, self._launcher.uid)
+        steps.push_async_callback(_remove, lease)
+        launch = await self._launcher.launch(lease / "workspace", spec.limits)
+        steps.push_async_callback(_end, launch.container)
+        connection = Connection(launch)
+        steps.push_async_callback(connection.aclose)
+        sandbox = SupervisedSandbox(
+            connection=connection, environment=dict(self._launcher.environment), release=steps.aclose
+        )
+        self._open.add(sandbox)
+        steps.callback(self._open.discard, sandbox)
+        await sandbox.set_up(self._launcher.workspace_inside, spec.limits)
+        await _write_files(sandbox, spec)
+        return sandbox
+
+    def _sweep(self) -> None:
+        if self._sweeping is None:
+            self._sweeping = asyncio.ensure_future(asyncio.to_thread(sweep_workspaces, self._root))
+
+    def _not_started(self, why: str) -> Fault:
+        if self._proven:
+            return SandboxFault(f"a {self.name} sandbox could not be started: {why}")
+        return SandboxFault.permanent(
+            f"{self.name} sandboxes cannot be started here: {why}. {self._launcher.remedy(why)}"
+        )
+
+
+async def _write_files(sandbox: Sandbox, spec: SandboxSpec) -> None:
+    """Write the files of the start, all on their way at once.
+
+    Raises:
+        SandboxFault: One of them cannot be written; permanent.
+    """
+    writes = [sandbox.write(path, content) for path, content in spec.files.items()]
+    for path, error in zip(spec.files, await asyncio.gather(*writes, return_exceptions=True), strict=True):
+        if isinstance(error, OSError):
+            raise SandboxFault.permanent(f"the workspace cannot have the file {path!r}: {error.strerror}") from error
+        if error is not None:
+            raise error
+
+
+async def _end(container: Container) -> None:
+    container.kill()
+    await container.gone()
+
+
+async def _remove(lease: Path) -> None:
+    try:
+        await asyncio.to_thread(remove_tree, lease)
+    except OSError as error:
+        # The episode is over and its result stands; the next start tries again.
+        _log.warning("the workspace %s could not be removed: %s", lease, error)
+
+
+async def _end_of(work: asyncio.Future[list[Path]]) -> None:
+    await asyncio.wait([work])
+    work.result()

@@ -1,0 +1,177 @@
+"""Starting a child: its program, folder, streams and limits."""
+
+# Descriptors and bytes are what this works on; pathlib would cost the start milliseconds.
+# ruff: noqa: PTH113, PTH118
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MARK = b"AGENTENV_JOB"
+"""Variable in the environment of everything a job starts: how a daemon is told from another job's."""
+
+# What Python ignores at its start would stay ignored in its children; SIGINT and SIGCHLD are the supervisor's own.
+_RESTORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGCHLD)
+_OOM_SCORE = b"500"
+"""The kernel, short of memory, is to take a command before the supervisor."""
+
+
+class Limits:
+    """Limits of every child, from the harness."""
+
+    __slots__ = ("address_space", "cpu_s", "file_bytes", "open_files", "processes")
+
+    def __init__(self, *, address_space: int, cpu_s: int, file_bytes: int, open_files: int, processes: int) -> None:
+        self.address_space = address_space
+        self.cpu_s = cpu_s
+        self.file_bytes = file_bytes
+        self.open_files = open_files
+        self.processes = processes
+
+    def apply_to_all(self) -> None:
+        """Limit what children inherit and the supervisor itself can live with.
+
+        The number of processes has to be limited here, inside the sandbox's user namespace, where only its own
+        processes count.
+        """
+        _limit(0, resource.RLIMIT_NPROC, self.processes)
+        _limit(0, resource.RLIMIT_FSIZE, self.file_bytes)
+        _limit(0, resource.RLIMIT_CORE, 0)
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+    def apply_to(self, pid: int) -> None:
+        """Limit one new child; it is still loading its libraries."""
+        _limit(pid, resource.RLIMIT_AS, self.address_space)
+        _limit(pid, resource.RLIMIT_CPU, self.cpu_s)
+        _limit(pid, resource.RLIMIT_NOFILE, self.open_files)
+        try:
+            fd = os.open(b"/proc/%d/oom_score_adj" % pid, os.O_WRONLY | os.O_CLOEXEC)
+        except OSError:
+            return  # not ours to say for a program that may not be read
+        try:
+            os.write(fd, _OOM_SCORE)
+        finally:
+            os.close(fd)
+
+
+def _limit(pid: int, which: int, value: int) -> None:
+    hard = resource.prlimit(pid, which)[1]
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.prlimit(pid, which, (value, value))
+
+
+class Child:
+    """A started process and our ends of its streams (``stdin`` is -1 where it has none)."""
+
+    __slots__ = ("pid", "stderr", "stdin", "stdout")
+
+    def __init__(self, *, pid: int, stdin: int, stdout: int, stderr: int) -> None:
+        self.pid = pid
+        self.stdin = stdin
+        self.stdout = stdout
+        self.stderr = stderr
+
+
+class NotStarted(Exception):
+    """The program could not be started: exit code as a shell gives it, and why."""
+
+    def __init__(self, code: int, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+def spawn(argv: list[bytes], *, env: Mapping[bytes, bytes], cwd: int, home: int, feed: bool, limits: Limits) -> Child:
+    """Start a program in a session of its own.
+
+    Args:
+        argv: Program and arguments; the program is looked up in the ``PATH`` of ``env``.
+        env: Its whole environment.
+        cwd: Descriptor of its working folder.
+        home: Descriptor of the supervisor's own, to return to.
+        feed: Whether it gets a pipe as stdin, and not the null device.
+        limits: Of its process.
+
+    Raises:
+        NotStarted: It could not be.
+    """
+    ours: list[int] = []
+    theirs: list[int] = []
+    try:
+        _streams(ours, theirs, feed=feed)
+        os.fchdir(cwd)
+        pid = _start(argv, env, [(os.POSIX_SPAWN_DUP2, fd, to) for to, fd in enumerate(theirs)])
+        limits.apply_to(pid)
+    except BaseException:
+        _close(ours)
+        raise
+    finally:
+        os.fchdir(home)
+        _close(theirs)
+    return Child(pid=pid, stdin=ours[0], stdout=ours[1], stderr=ours[2])
+
+
+def _streams(ours: list[int], theirs: list[int], *, feed: bool) -> None:
+    if feed:
+        read, write = os.pipe()
+        theirs.append(read)
+        ours.append(write)
+        os.set_blocking(write, False)
+    else:
+        theirs.append(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
+        ours.append(-1)
+    for _ in range(2):
+        read, write = os.pipe()
+        ours.append(read)
+        theirs.append(write)
+        os.set_blocking(read, False)
+
+
+def _start(argv: list[bytes], env: Mapping[bytes, bytes], actions: list[tuple[int, int, int]]) -> int:
+    program = _find(argv[0], env.get(b"PATH", b"/usr/bin:/bin")) if argv else b""
+    try:
+        try:
+            return os.posix_spawn(program, argv, env, file_actions=actions, setsid=True, setsigdef=_RESTORED)
+        except OSError as error:
+            if error.errno != errno.ENOEXEC:
+                raise
+        # A script without a first line that says what runs it, which a shell runs itself.
+        argv = [b"/bin/sh", program, *argv[1:]]
+        return os.posix_spawn(argv[0], argv, env, file_actions=actions, setsid=True, setsigdef=_RESTORED)
+    except OSError as error:
+        code = 127 if error.errno in {errno.ENOENT, errno.ENOTDIR} else 126
+        raise NotStarted(code, f"{_shown(program)}: {error.strerror}") from None
+    except ValueError as error:
+        raise NotStarted(126, f"the command cannot be started: {error}") from None
+
+
+def _find(program: bytes, path: bytes) -> bytes:
+    if b"/" in program:
+        return program
+    found = b""
+    for folder in path.split(b":"):
+        candidate = os.path.join(folder or b".", program)
+        if os.path.isfile(candidate):
+            if os.access(candidate, os.X_OK):
+                return candidate
+            found = found or candidate
+    if found:
+        return found
+    raise NotStarted(127, f"{_shown(program)}: command not found")
+
+
+def _shown(program: bytes) -> str:
+    return program[:200].decode("utf-8", "backslashreplace")
+
+
+def _close(descriptors: list[int]) -> None:
+    for fd in descriptors:
+        if fd >= 0:
+            os.close(fd)
