@@ -1,32 +1,73 @@
-"""The supervisor as one file: a zip that Python runs as it is."""
+"""The supervisor as one file: a zip of byte code, which the interpreter in the sandbox imports from.
+
+Compiling the sources takes longer than all else of a start. So they are compiled once per process, by the very
+interpreter that will run them, since byte code belongs to one version of Python.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import io
+import marshal
+import subprocess
 import zipfile
 from functools import cache
 from importlib.resources import files
 
+from agentenv.errors import SandboxFault
+
+ENTRY = "import sys; sys.path.insert(0, {zip!r}); from agentenv.sandboxes.supervisor.serving import main; main()"
+"""Program for ``python -c``, with the path of the zip to fill in. Running the zip itself would import more."""
+
 _PACKAGE = "agentenv.sandboxes.supervisor"
+_COMPILE_S = 60.0
+# Header of byte code (PEP 552): magic number, flags ("hash-based, not to be checked"), and a hash nobody checks.
+_COMPILER = """
+import marshal, sys, _frozen_importlib_external as external
+head = external.MAGIC_NUMBER + (1).to_bytes(4, "little") + bytes(8)
+sources = marshal.loads(sys.stdin.buffer.read())
+code = {name: head + marshal.dumps(compile(text, name, "exec")) for name, text in sources.items()}
+sys.stdout.buffer.write(marshal.dumps(code, 2))
+"""
 
 
 @cache
-def supervisor_zip() -> bytes:
-    """Build the zip: the supervisor's own modules, and empty packages above them. Same sources, same bytes."""
-    content = {"agentenv/__init__.py": b"", "agentenv/sandboxes/__init__.py": b""}
-    for source in files(_PACKAGE).iterdir():
-        if source.name.endswith(".py"):
-            content[f"{_PACKAGE.replace('.', '/')}/{source.name}"] = source.read_bytes()
-    content["__main__.py"] = content.pop(f"{_PACKAGE.replace('.', '/')}/__main__.py")
+def supervisor_zip(interpreter: str) -> bytes:
+    """Build the zip for an interpreter. Blocks the first time, while that compiles.
+
+    Raises:
+        SandboxFault: It cannot compile the supervisor; permanent.
+    """
+    command = [interpreter, "-I", "-S", "-c", _COMPILER]
+    try:
+        done = subprocess.run(
+            command, input=marshal.dumps(_sources(), 2), capture_output=True, check=False, timeout=_COMPILE_S, env={}
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SandboxFault.permanent(f"{interpreter} cannot be run: {error}") from error
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip()[-500:]
+        raise SandboxFault.permanent(f"{interpreter} cannot compile the supervisor (it needs Python 3.9): {said}")
     whole = io.BytesIO()
     # Stored, not deflated: inflating needs a module the sandbox would have to load first.
     with zipfile.ZipFile(whole, "w", zipfile.ZIP_STORED) as archive:
-        for name, data in sorted(content.items()):
-            archive.writestr(zipfile.ZipInfo(name), data)
+        # The child is a system program that read our own sources; it has nothing to gain from lying.
+        for name, code in sorted(marshal.loads(done.stdout).items()):  # noqa: S302
+            archive.writestr(zipfile.ZipInfo(f"{name}c"), code)
     return whole.getvalue()
 
 
+@cache
 def supervisor_sha256() -> str:
-    """Give the hash of the supervisor, for the manifest."""
-    return hashlib.sha256(supervisor_zip()).hexdigest()
+    """Give the hash of the supervisor's sources, for the manifest."""
+    return hashlib.sha256(repr(sorted(_sources().items())).encode()).hexdigest()
+
+
+def _sources() -> dict[str, str]:
+    """Read the supervisor's modules, with empty packages above them: name in the zip to text."""
+    folder = _PACKAGE.replace(".", "/")
+    sources = {"agentenv/__init__.py": "", "agentenv/sandboxes/__init__.py": ""}
+    for source in files(_PACKAGE).iterdir():
+        if source.name.endswith(".py"):
+            sources[f"{folder}/{source.name}"] = source.read_text(encoding="utf-8")
+    return sources

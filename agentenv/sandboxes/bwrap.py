@@ -29,7 +29,7 @@ from pathlib import Path
 
 from agentenv.core.sandbox import SandboxLimits
 from agentenv.errors import SandboxFault
-from agentenv.sandboxes.bundle import supervisor_zip
+from agentenv.sandboxes.bundle import ENTRY, supervisor_zip
 from agentenv.sandboxes.launching import Container, Launch, Launcher
 from agentenv.sandboxes.seccomp import build_filter
 from agentenv.sandboxes.supervised_provider import SupervisedProvider
@@ -40,6 +40,7 @@ UNPRIVILEGED_UID = 10001
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _INTERPRETERS = ("/usr/bin/python3", "/usr/local/bin/python3")
 """Below ``/usr``, which is what a sandbox sees of the host; readable for every user, unlike one in a home folder."""
+_SUPERVISOR = "/run/supervisor.zip"
 _SHARED_MEMORY_BYTES = 16 << 20
 _STREAM_BYTES = 1 << 20
 _LAST_WORDS = 2000
@@ -65,6 +66,7 @@ class BwrapLauncher(Launcher):
 
     async def launch(self, workspace: Path, limits: SandboxLimits) -> Launch:
         program = [*self._other_user(), _program("bwrap", "bubblewrap")]
+        await asyncio.to_thread(supervisor_zip, _interpreter())  # made once; later calls find it
         ours, theirs = socket.socketpair()
         try:
             reader, writer = await asyncio.open_unix_connection(sock=ours, limit=_STREAM_BYTES)
@@ -134,9 +136,9 @@ class BwrapLauncher(Launcher):
             *("--size", str(limits.tmp_bytes), "--perms", "1777", "--tmpfs", "/tmp"),
             *("--symlink", "/tmp", "/var/tmp"),
             *("--bind", str(workspace), self.workspace_inside),
-            *data(supervisor_zip(), "/run/supervisor.zip"),
+            *data(supervisor_zip(_interpreter()), _SUPERVISOR),
             *("--chdir", self.workspace_inside, "--remount-ro", "/", "--remount-ro", "/dev"),
-            *("--as-pid-1", _interpreter(), "-I", "-S", "/run/supervisor.zip"),
+            *("--as-pid-1", _interpreter(), "-I", "-S", "-c", ENTRY.format(zip=_SUPERVISOR)),
         ]
 
     def remedy(self, said: str) -> str:
