@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from agentenv.compressors.counting import fitting_size
+from agentenv.compressors.counting import require_fit
 from agentenv.core.compressor import CannotCompact, CompressionView
 from agentenv.core.deadline import Deadline
 from agentenv.core.hashing import sha256_of, source_sha256
@@ -52,7 +52,7 @@ class ClearToolResults:
     @property
     def sha256(self) -> str:
         """Hash of its source and settings."""
-        return sha256_of([self.name, source_sha256(ClearToolResults.plan), source_sha256(fitting_size)])
+        return sha256_of([self.name, source_sha256(ClearToolResults.plan), source_sha256(require_fit)])
 
     @property
     def trigger_tokens(self) -> int:
@@ -72,7 +72,7 @@ class ClearToolResults:
                 f"the newest {self.keep} is left to clear"
             )
         candidate = [stubs.get(index, message) for index, message in enumerate(view.messages)]
-        fitting_size(view, candidate, budget_tokens, f"the messages around {len(stubs)} cleared results")
+        require_fit(view, view.count(candidate), budget_tokens, f"the messages around {len(stubs)} cleared results")
         return tuple(
             Edit(op="replace", message_id=message.id, message=stubs[index], sources=(message.id,))
             if index in stubs

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from agentenv.compressors.counting import fitting_size
+from agentenv.compressors.counting import require_fit
 from agentenv.core.compressor import CannotCompact, CompressionView
 from agentenv.core.deadline import Deadline
 from agentenv.core.hashing import sha256_of, source_sha256
@@ -20,6 +20,10 @@ from agentenv.records.messages import Message, Role
 DEFAULT_TARGET = 0.5
 """Share of the limit that is filled after a compaction. A target equal to the trigger would compact, and break the
 engine's prefix cache, in every turn from then on."""
+
+_LAST_FEW = 3
+"""Smallest candidates tried before the chat template's refusal is taken as final. A template that wants a user message
+in front refuses the last turn alone, and takes it with the user message before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +59,7 @@ class SlidingWindow:
     @property
     def sha256(self) -> str:
         """Hash of its source and settings."""
-        sources = (SlidingWindow.plan, fitting_size, owners)
+        sources = (SlidingWindow.plan, require_fit, owners)
         return sha256_of([self.name, *(source_sha256(source) for source in sources)])
 
     @property
@@ -66,7 +70,8 @@ class SlidingWindow:
     async def plan(self, view: CompressionView, budget_tokens: int, deadline: Deadline) -> tuple[Edit, ...]:
         """Drop the fewest of the oldest units so that the prompt fits the target.
 
-        Counts about four candidates: the smallest first, then by interpolation between what is known.
+        Counts about four candidates: the smallest first, then by interpolation between what is known. A candidate that
+        the chat template refuses (one that wants a user message first, say) is passed over for another.
 
         Raises:
             CannotCompact: Nothing may be dropped, or what has to stay does not fit ``budget_tokens``.
@@ -78,11 +83,9 @@ class SlidingWindow:
                 "but pinned messages and the last turn"
             )
         search = _Search(view, droppable)
-        smallest = fitting_size(
-            view, search.candidate(len(droppable)), budget_tokens, "the last turn and what is pinned"
-        )
         goal = min(int(self.limit * self.target), budget_tokens, view.tokens - 1)
-        cut = search.fewest(goal, smallest) if smallest <= goal else len(droppable)
+        most, smallest = search.most(budget_tokens)
+        cut = search.fewest(goal, most, smallest) if smallest <= goal else most
         gone = search.dropped(cut)
         return tuple(
             Edit(op="drop" if index in gone else "keep", message_id=message.id)
@@ -115,6 +118,7 @@ class _Search:
     def __init__(self, view: CompressionView, droppable: Sequence[tuple[int, ...]]) -> None:
         self._view = view
         self._droppable = droppable
+        self._refusal: ConfigError | None = None
         weights = [sum(_weight(view.messages[index]) for index in unit) for unit in droppable]
         self._dropped_weight = [0, *accumulate(weights)]
 
@@ -127,9 +131,23 @@ class _Search:
         gone = self.dropped(cut)
         return [message for index, message in enumerate(self._view.messages) if index not in gone]
 
-    def fewest(self, goal: int, smallest: int) -> int:
-        """Find the smallest cut above 0 whose candidate fits ``goal``, given that dropping everything does."""
-        low, high = 0, len(self._droppable)
+    def most(self, budget_tokens: int) -> tuple[int, int]:
+        """Find the largest cut that the chat template takes, among the last few, and the size of its candidate.
+
+        Raises:
+            CannotCompact: It refuses them all, or the candidate does not fit ``budget_tokens``.
+        """
+        what = "the last turn and what is pinned"
+        for cut in range(len(self._droppable), max(len(self._droppable) - _LAST_FEW, 0), -1):
+            size = self._size(cut)
+            if size < math.inf:
+                require_fit(self._view, int(size), budget_tokens, what)
+                return cut, int(size)
+        raise CannotCompact(f"the chat template refuses a window of {what}: {self._refusal}")
+
+    def fewest(self, goal: int, most: int, smallest: int) -> int:
+        """Find the smallest cut above 0 whose candidate fits ``goal``, given that cut ``most`` does."""
+        low, high = 0, most
         low_size, high_size = float(self._view.tokens), smallest
         probe = 0
         while high - low > 1:
@@ -154,7 +172,8 @@ class _Search:
         """Count a candidate; one that the chat template refuses counts as too large."""
         try:
             return self._view.count(self.candidate(cut))
-        except ConfigError:
+        except ConfigError as error:
+            self._refusal = error
             return math.inf
 
 

@@ -5,8 +5,8 @@ exactly the prompt ids. There are two levels for now, verbatim and absent: a tex
 escapes or reworded counts as absent unless the constraint lists it among its renderings.
 
 Tokens are found by decoding only, because the bytes of one character may be split over several tokens and decoding
-token by token would lose it. It is relied on that decoding is local: a stretch of ids decodes to the same text inside
-a longer stretch, but for the characters whose bytes its ends cut in two, and for blanks at its very start.
+token by token would lose it. It is relied on that decoding is local: a stretch of ids that cuts no character in two
+decodes to the same text inside a longer one, but for blanks at its very start.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from agentenv.errors import ConfigError, LawBreach
 from agentenv.records.axes import Purpose, VisibilityLevel
@@ -29,8 +30,17 @@ Spell = Callable[[str], str]
 _MARGIN = 8
 """Tokens beyond one per byte of a rendering that a search goes back: blanks and characters cut at the edge."""
 
-_CHARACTER = 4
-"""Most bytes, and so most tokens, of one character in UTF-8."""
+_UNDECODABLE = "\ufffd"
+"""What bytes that are no text decode to."""
+
+_FEW = 8
+"""Tokens that are tried one by one. More than twice what a cut may move, so that halving always gets on."""
+
+_BACK = 3
+"""Most tokens that a cut is moved to get out of a character, which has at most four bytes in UTF-8."""
+
+_MOVES = sorted(((left, right) for left in range(_BACK + 1) for right in range(_BACK + 1)), key=sum)[1:]
+"""How far a stretch may be moved out on either side, least first."""
 
 
 def accepted(constraint: Constraint, spell: Spell | None = None) -> tuple[str, ...]:
@@ -45,13 +55,13 @@ def accepted(constraint: Constraint, spell: Spell | None = None) -> tuple[str, .
     """
     texts = [text.strip() for text in (constraint.text, *constraint.renderings)]
     for text in texts:
-        if not text or "\ufffd" in text:
+        if not text or _UNDECODABLE in text:
             raise ConfigError(
                 f"constraint {constraint.id!r} cannot be found in a prompt by the rendering {text!r:.80}: a rendering "
                 "needs a character other than blanks, and none that is U+FFFD"
             )
     spelled = [spell(text).strip() for text in texts] if spell is not None else []
-    return tuple(dict.fromkeys([*texts, *(text for text in spelled if text and "\ufffd" not in text)]))
+    return tuple(dict.fromkeys([*texts, *(text for text in spelled if text and _UNDECODABLE not in text)]))
 
 
 def visibility(
@@ -164,13 +174,13 @@ class VisibilityTracker:
                 f"segment {state.index}: a prompt of {length} ids came after one of {state.scanned}; prompts of a "
                 "segment begin with the ones before"
             )
-        start = max(state.scanned - self._reach, 0)
-        ids = prompt_ids[start:] + appended_ids[max(start - len(prompt_ids), 0) :]
-        text = self._decode(ids)
+        base = max(state.scanned - self._reach - _BACK, 0)
+        tail = prompt_ids[base:] + appended_ids[max(base - len(prompt_ids), 0) :]
+        start, _, text = _clean(tail, min(_BACK, base), len(tail), self._decode, fixed_end=True)
         for rule, renderings in self._rules.items():
             if rule in state.found:
                 continue
-            entry = _look(rule, renderings, text, ids, self._decode, offset=start)
+            entry = _look(rule, renderings, text, tail[start:], self._decode, offset=base + start)
             if entry is not None:
                 state.found[rule] = entry
         state.scanned = length
@@ -195,7 +205,7 @@ def _absent(rule: str, compaction_id: str | None) -> Visibility:
 def _look(
     rule: str, renderings: Sequence[str], text: str, ids: Sequence[int], decode: Decode, *, offset: int
 ) -> Visibility | None:
-    """Find the rendering that is complete first in ``text``, which is ``decode(ids)``; ``offset`` is where ids begin."""
+    """Find the rendering that is complete first in ``text``, which is ``decode(ids)``; ids begin at ``offset``."""
     complete = [(text.find(rendering) + len(rendering), rendering) for rendering in renderings if rendering in text]
     if not complete:
         return None
@@ -218,36 +228,58 @@ def _place(text: str, ids: Sequence[int], decode: Decode) -> tuple[int, int]:
     """Find the tokens of the first occurrence of a text that does occur in ``decode(ids)``.
 
     Halving, where each probe decodes no more than what is still in question and the reach of the text before it:
-    altogether about as much as two decodings of ``ids``.
+    altogether about as much as two decodings of ``ids``. The last few tokens are tried one by one.
     """
     reach = _reach(text)
     start, low, end = 0, 0, len(ids)  # the text occurs in ids[start:end], and not in ids[:low]
-    while end - low > 1:
+    while end - low > _FEW:
         middle = (low + end) // 2
-        left = max(low - reach, 0)
-        if text in decode(ids[left:middle]):
-            start, end = left, middle
+        stretch = _clean(ids, max(low - reach, 0), middle, decode)
+        if text in stretch.text:
+            start, end = stretch.start, stretch.end
         else:
             low = middle
+    left = max(low - reach, start)
+    end = next((n for n in range(low + 1, end) if text in _clean(ids, left, n, decode, fixed_end=True).text), end)
     high = end  # the text does not occur in ids[high:end]
-    while high - start > 1:
+    while high - start > _FEW:
         middle = (start + high) // 2
-        if text in decode(ids[middle:end]):
-            start = middle
+        stretch = _clean(ids, middle, end, decode, fixed_end=True)
+        if text in stretch.text:
+            start = stretch.start
         else:
             high = middle
-    return _tighten(text, ids, decode, start, end)
+    return next((n for n in range(high, start, -1) if text in decode(ids[n:end])), start), end
 
 
-def _tighten(text: str, ids: Sequence[int], decode: Decode, start: int, end: int) -> tuple[int, int]:
-    """Take off tokens that halving left over.
+class _Stretch(NamedTuple):
+    """A stretch of ids, ``ids[start:end]``, and its text."""
 
-    Some tokenizers decode a run of single-byte tokens as a whole or not at all, so that a range may contain the text
-    although a longer one, which ends within the next character, does not.
+    start: int
+    end: int
+    text: str
+
+
+def _clean(ids: Sequence[int], start: int, end: int, decode: Decode, *, fixed_end: bool = False) -> _Stretch:
+    """Decode a stretch, moved out by up to three tokens at each side to where no character is cut in two.
+
+    Some tokenizers (byte fallback) decode a run of single-byte tokens as a whole or not at all: a cut inside a
+    character would hide every other character of the run.
     """
-    steps = range(1, _CHARACTER)
-    while cut := next((n for n in steps if end - n > start and text in decode(ids[start : end - n])), 0):
-        end -= cut
-    while cut := next((n for n in steps if start + n < end and text in decode(ids[start + n : end])), 0):
-        start += cut
-    return start, end
+    first = _Stretch(start, end, decode(ids[start:end]))
+    if not _is_cut(first, ids):
+        return first
+    for left, right in _MOVES:
+        a, b = start - left, end if fixed_end else end + right
+        if a < 0 or b > len(ids) or (fixed_end and right):
+            continue
+        stretch = _Stretch(a, b, decode(ids[a:b]))
+        if not _is_cut(stretch, ids):
+            return stretch
+    return first
+
+
+def _is_cut(stretch: _Stretch, ids: Sequence[int]) -> bool:
+    return (stretch.start > 0 and stretch.text.startswith(_UNDECODABLE)) or (
+        stretch.end < len(ids) and stretch.text.endswith(_UNDECODABLE)
+    )
