@@ -96,7 +96,7 @@ def decode_record(data: bytes, *, where: str = "a record") -> EpisodeRecord:
     return decoded
 
 
-def to_plain(item: Fact | EpisodeRecord) -> dict[str, Any]:
+def record_plain(item: Fact | EpisodeRecord) -> dict[str, Any]:
     """Give a fact or record as JSON values for people and scripts: packed arrays as lists, null log-probs as None.
 
     Not a storage form: numbers that are not finite become their names as text, stray bytes base64.
@@ -105,9 +105,9 @@ def to_plain(item: Fact | EpisodeRecord) -> dict[str, Any]:
     return {"kind": _KIND_OF[type(item)], "schema_version": SCHEMA_VERSION} | body
 
 
-def to_json(item: Fact | EpisodeRecord, *, indent: int | None = None) -> str:
-    """Give `to_plain` as JSON text that any stream can take: lone surrogates stay escaped."""
-    plain = to_plain(item)
+def record_json(item: Fact | EpisodeRecord, *, indent: int | None = None) -> str:
+    """Give `record_plain` as JSON text that any stream can take: lone surrogates stay escaped."""
+    plain = record_plain(item)
     text = json.dumps(plain, indent=indent, ensure_ascii=False)
     return text if _encodable(text) else json.dumps(plain, indent=indent)
 

@@ -8,7 +8,7 @@ import pytest
 from agentenv.errors import DamagedJournal, NewerSchema, UsageError
 from agentenv.records import codec, facts
 from agentenv.records.axes import Finish, Purpose, StopReason
-from agentenv.records.codec import decode_fact, decode_record, encode_fact, encode_record, to_json, to_plain
+from agentenv.records.codec import decode_fact, decode_record, encode_fact, encode_record, record_json, record_plain
 from agentenv.records.episode import EpisodeRecord
 from agentenv.records.facts import SCHEMA_VERSION, Fact, Stopped, SummaryAsked, TurnSampled
 from agentenv.records.messages import Message, ParsedTurn, Role, ToolCall
@@ -139,7 +139,7 @@ def test_what_is_no_json_value_is_refused(escaped: bool) -> None:
 @given(all_facts)
 def test_json_is_printable_and_parses(fact: Fact) -> None:
     """``show --json`` prints on any UTF-8 stream and is strict JSON."""
-    text = to_json(fact)
+    text = record_json(fact)
     text.encode()
     assert json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))["kind"]
 
@@ -147,10 +147,10 @@ def test_json_is_printable_and_parses(fact: Fact) -> None:
 def test_plain_unpacks_arrays() -> None:
     """People see ids and nulls, not base64."""
     record = EpisodeBuilder().prompt([5, 6]).turn(reply([7, 8], [-0.5, None])).end(final=[9])
-    segment = to_plain(record)["segments"][0]
+    segment = record_plain(record)["segments"][0]
     assert segment["token_ids"] == [5, 6, 7, 8]
     assert segment["sampled_mask"] == [0, 0, 1, 1]
     assert segment["logprobs"] == [None, None, -0.5, None]
-    assert to_plain(record)["final_prompt_ids"] == [5, 6, 7, 8, 9]
-    assert to_plain(asked("", raw=b"\0"))["messages"][0]["calls"][0]["arguments"]["raw"] == "AA=="
-    assert '"\u00e9"' in to_json(asked("é"), indent=1)
+    assert record_plain(record)["final_prompt_ids"] == [5, 6, 7, 8, 9]
+    assert record_plain(asked("", raw=b"\0"))["messages"][0]["calls"][0]["arguments"]["raw"] == "AA=="
+    assert '"\u00e9"' in record_json(asked("é"), indent=1)

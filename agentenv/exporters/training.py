@@ -1,0 +1,144 @@
+"""Which sampled tokens may be trained, and how much each training sequence of an episode weighs.
+
+A token is trained where it was sampled, where its log-prob exists, and where that log-prob describes the distribution
+it was sampled from (laws 2 and 3). Segments never share a sampled token: what an earlier segment sampled is prompt in
+a later one. So a token is trained in one row only, and weights in proportion to trained tokens sum to 1 (law 10).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentenv.records.axes import Distribution, StopReason
+from agentenv.records.episode import EpisodeRecord, Segment, StepRecord
+from agentenv.records.tokens import SamplingParams, n_tokens
+
+
+class Untrained(StrEnum):
+    """Why a sampled token is not trained; the first that applies."""
+
+    FAULT = "fault"
+    """A fault ended the episode: its end is neither the task's nor the collector's, so no target fits it."""
+    INTERRUPTED = "interrupted"
+    """The attempt never ended."""
+    TEXT_ONLY = "text_only"
+    """The policy answered text; the ids are ours."""
+    UNKNOWN_DISTRIBUTION = "unknown_distribution"
+    """Nobody knows which distribution the log-prob describes."""
+    OTHER_DISTRIBUTION = "other_distribution"
+    """The log-prob is the model's own, but a temperature, filter or penalty made another one to sample from."""
+    NO_LOGPROB = "no_logprob"
+    """The engine gave no finite number."""
+
+
+class Caution(StrEnum):
+    """What a trainer has to know about trained tokens."""
+
+    FILTERED_SAMPLING = "filtered_sampling"
+    """A filter or penalty shaped the distribution; a trainer that recomputes log-softmax over the whole vocabulary
+    gets another normaliser, and no ratio recovers what a filter cut away."""
+    GREEDY = "greedy"
+    """Temperature 0: all but one token had probability 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentTraining:
+    """What may be trained of one segment."""
+
+    mask: NDArray[np.uint8]
+    """(T,) 1 where the token is trained."""
+    untrained: dict[Untrained, int]
+    """Sampled tokens that are not, by reason."""
+    cautions: tuple[Caution, ...]
+
+    @property
+    def n_trained(self) -> int:
+        """Number of trained tokens."""
+        return int(self.mask.sum())
+
+
+def training_of(record: EpisodeRecord) -> tuple[SegmentTraining, ...]:
+    """Decide for every segment of an attempt."""
+    return tuple(_segment(record, segment) for segment in record.segments)
+
+
+def row_weights(record: EpisodeRecord) -> tuple[float, ...]:
+    """Weigh the segments of an attempt: in proportion to trained tokens, 0 for a segment without any.
+
+    Returns:
+        One weight for each segment, which sum to 1. Empty if no token of the attempt is trained.
+
+    Invariant: A sampled token is trained in one row only, and the row weights of one episode sum to 1.
+    """
+    return weights_of(training_of(record))
+
+
+def weights_of(training: tuple[SegmentTraining, ...]) -> tuple[float, ...]:
+    """Weigh segments that `training_of` has decided on; see `row_weights`."""
+    counts = [segment.n_trained for segment in training]
+    total = sum(counts)
+    return tuple(count / total for count in counts) if total else ()
+
+
+def _segment(record: EpisodeRecord, segment: Segment) -> SegmentTraining:
+    mask = np.zeros(n_tokens(segment.token_ids), np.uint8)
+    untrained: dict[Untrained, int] = {}
+    cautions: set[Caution] = set()
+    for step in record.steps:
+        if step.segment != segment.index or not step.completion_length:
+            continue
+        reasons = _reasons(record, step)
+        trained = np.array([reason is None for reason in reasons], np.uint8)
+        mask[step.prompt_length : step.prompt_length + step.completion_length] = trained
+        for reason in reasons:
+            if reason is not None:
+                untrained[reason] = untrained.get(reason, 0) + 1
+        if trained.any():
+            cautions |= _cautions(step.sampling)
+    return SegmentTraining(mask=mask, untrained=untrained, cautions=tuple(sorted(cautions)))
+
+
+def _reasons(record: EpisodeRecord, step: StepRecord) -> list[Untrained | None]:
+    """Say for each token of a completion why it is not trained; None where it is."""
+    n = step.completion_length
+    whole = _whole(record, step)
+    if whole is not None:
+        return [whole] * n
+    reasons: list[Untrained | None] = [Untrained.UNKNOWN_DISTRIBUTION] * n  # where no span says anything
+    for span in step.sampled.logprob_spans:
+        reasons[span.start : span.end] = [_of_span(span.distribution, step.sampling)] * (span.end - span.start)
+    logprobs = np.frombuffer(step.sampled.logprobs, "<f4")
+    finite = np.isfinite(logprobs) if len(logprobs) == n else np.zeros(n, bool)
+    return [
+        reason if reason is not None or there else Untrained.NO_LOGPROB
+        for reason, there in zip(reasons, finite.tolist(), strict=True)
+    ]
+
+
+def _whole(record: EpisodeRecord, step: StepRecord) -> Untrained | None:
+    if record.reason is None:
+        return Untrained.INTERRUPTED
+    if record.reason is StopReason.FAULT:
+        return Untrained.FAULT
+    return Untrained.TEXT_ONLY if step.sampled.text is not None else None
+
+
+def _of_span(distribution: Distribution, sampling: SamplingParams) -> Untrained | None:
+    if distribution is Distribution.UNKNOWN:
+        return Untrained.UNKNOWN_DISTRIBUTION
+    if distribution is Distribution.MODEL and (sampling.temperature != 1.0 or sampling.filtered):
+        return Untrained.OTHER_DISTRIBUTION
+    return None
+
+
+def _cautions(sampling: SamplingParams) -> set[Caution]:
+    found: set[Caution] = set()
+    if sampling.filtered:
+        found.add(Caution.FILTERED_SAMPLING)
+    if sampling.temperature == 0.0:
+        found.add(Caution.GREEDY)
+    return found
