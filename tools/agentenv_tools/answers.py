@@ -23,8 +23,6 @@ def unusable(path: str, error: OSError) -> Result:
         case NotADirectoryError():
             return refused(f'"{shown}" is not a folder')
         case PermissionError():
-            return refused(
-                f'"{shown}" is outside the workspace or may not be used; give a path relative to the workspace'
-            )
+            return refused(f'"{shown}" is not allowed: give a path within the workspace, relative to it')
         case _:
             return refused(f'"{shown}" cannot be used: {error.strerror or error}')

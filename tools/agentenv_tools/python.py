@@ -102,7 +102,7 @@ class _Interpreter(AsyncResource):
             if reached.deadline is deadline:
                 raise
             await self.aclose()
-            text = f"The code did not stop at its limit of {limit_s:g} s and was killed; its output is lost."
+            text = f"The code did not stop at its limit of {limit_s:.3g} s and was killed; its output is lost."
             raise _Killed(text, CallStatus.TIMEOUT) from reached
         except msgspec.DecodeError as error:
             await self.aclose()
@@ -155,5 +155,5 @@ def _shown(answer: _Answer, limit_s: float) -> Result:
         case "error":
             return Result(text=text, bytes_dropped=dropped, status=CallStatus.ERROR)
         case "stopped":
-            text += f"[interrupted after {limit_s:g} s; variables set so far are kept]"
+            text += f"[interrupted after {limit_s:.3g} s; variables set so far are kept]"
             return Result(text=text, bytes_dropped=dropped, status=CallStatus.TIMEOUT)

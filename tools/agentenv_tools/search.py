@@ -66,7 +66,7 @@ async def files_search(
             "-c",
             _SCRIPT,
             "sh",
-            f"./{path}",
+            _relative(path),
             flags,
             text_argument("pattern", pattern),
             str(max_results + 1),
@@ -76,6 +76,11 @@ async def files_search(
         timeout_s=within(_TIMEOUT_S, deadline),
     )
     return _shown(execution, max_results)
+
+
+def _relative(path: str) -> str:
+    """Give a path that no program takes for an option, and whose first two characters are ``./`` in every result."""
+    return path if path == "." or path.startswith("./") else f"./{path}"
 
 
 async def _check(sandbox: Sandbox, path: str) -> None:

@@ -47,16 +47,14 @@ def _shown(execution: Execution, limit_s: float, blobs: BlobSink) -> Result:
         parts += ["[stderr]\n", _line(err)]
     if not parts:
         parts.append("[no output]\n")
-    if execution.killed:
-        parts.append(f"[{execution.killed} processes left running were killed]\n")
-    status = CallStatus.OK
     if execution.timed_out:
-        status = CallStatus.TIMEOUT
-        parts.append(f"[stopped after {limit_s:g} s] ")
+        parts.append(f"[stopped after {limit_s:.3g} s] ")
+    elif execution.killed:
+        parts.append(f"[killed {execution.killed} process{'es' if execution.killed > 1 else ''} left running]\n")
     parts.append(f"[exit code {execution.exit_code}]")
     return Result(
         text="".join(parts),
-        status=status,
+        status=CallStatus.TIMEOUT if execution.timed_out else CallStatus.OK,
         exit_code=execution.exit_code,
         bytes_dropped=out_dropped + err_dropped,
         full_output=_kept(execution, blobs),

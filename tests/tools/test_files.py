@@ -1,0 +1,249 @@
+"""The files of the workspace: exact edits, honest ranges, searches that end."""
+
+from __future__ import annotations
+
+import pytest
+from agentenv.core.deadline import Deadline
+from agentenv.core.sandbox import Sandbox
+from agentenv.core.tool import ToolContext
+from agentenv.records.axes import CallStatus
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentenv_tools.files import MAX_FILE_BYTES, _not_once, files, files_edit, files_list, files_read, files_write
+from agentenv_tools.search import files_search
+from tests.toolkit.kit import call_one
+
+
+async def put(context: ToolContext, **contents: str | bytes) -> Sandbox:
+    assert context.sandbox is not None
+    for name, content in contents.items():
+        data = content.encode() if isinstance(content, str) else content
+        await context.sandbox.write(name.replace("__", "/"), data)
+    return context.sandbox
+
+
+def test_names_suit_every_template() -> None:
+    assert [tool.spec.name for tool in files] == [
+        "files_list",
+        "files_read",
+        "files_write",
+        "files_edit",
+        "files_search",
+    ]
+    assert all(tool.needs_sandbox and not tool.parallel for tool in files)
+
+
+async def test_list_shows_sizes_folders_and_depth(context: ToolContext) -> None:
+    sandbox = await put(context, a="12345", sub__b="1", sub__deep__c="")
+    assert (await call_one(files_list, context)).text == "a 5\nsub/"
+    assert (await call_one(files_list, context, path="sub")).text == "sub/b 1\nsub/deep/"
+    assert (await call_one(files_list, context, depth=3)).text == "a 5\nsub/\nsub/b 1\nsub/deep/\nsub/deep/c 0"
+    assert (await call_one(files_list, context, path="sub/deep/", depth=2)).text == "sub/deep/c 0"
+    assert sandbox is context.sandbox
+
+
+async def test_list_of_nothing_and_of_too_much(context: ToolContext) -> None:
+    assert (await call_one(files_list, context)).text == "[the folder is empty]"
+    await put(context, **{f"f{n:04}": "" for n in range(501)})
+    result = await call_one(files_list, context, depth=2)
+    assert "[more than 500 entries" in context_whole(context, result.full_output)
+
+
+def context_whole(context: ToolContext, spill: object) -> str:
+    contents: dict[str, bytes] = context.blobs.contents  # type: ignore[attr-defined]
+    return contents[spill.sha256].decode()  # type: ignore[attr-defined]
+
+
+async def test_whole_file_is_shown_exactly(context: ToolContext) -> None:
+    await put(context, a="one\n  two\n\nthree", b="x\n", empty="")
+    assert (await call_one(files_read, context, path="a")).text == "one\n  two\n\nthree"
+    assert (await call_one(files_read, context, path="b")).text == "x"
+    assert (await call_one(files_read, context, path="empty")).text == "[the file is empty]"
+
+
+async def test_range_is_shown_with_what_there_is(context: ToolContext) -> None:
+    await put(context, a="".join(f"line {n}\n" for n in range(1, 21)))
+    part = await call_one(files_read, context, path="a", first_line=3, last_line=4)
+    assert part.text == "line 3\nline 4\n[lines 3 to 4 of 20]"
+    beyond = await call_one(files_read, context, path="a", first_line=20, last_line=99)
+    assert beyond.text == "line 20\n[lines 20 to 20 of 20]"
+    for arguments, says in [
+        ({"first_line": 21}, "a has 20 lines; line 21 does not exist"),
+        ({"first_line": 3, "last_line": 2}, "last_line (2) is before first_line (3)"),
+    ]:
+        result = await call_one(files_read, context, path="a", **arguments)
+        assert (result.status, result.text) == (CallStatus.ERROR, f"Error: {says}.")
+
+
+async def test_long_file_is_paged_at_whole_lines(context: ToolContext) -> None:
+    """Following first_line from page to page gives the file."""
+    lines = [f"{n} " + "é" * (n % 50) for n in range(1, 401)]
+    await put(context, a="\n".join(lines))
+    got: list[str] = []
+    while len(got) < len(lines):
+        result = await call_one(files_read, context, path="a", first_line=len(got) + 1)
+        assert result.bytes_dropped == 0
+        shown = [line for line in result.text.split("\n") if not line.startswith("[")]
+        assert f"[lines {len(got) + 1} to {len(got) + len(shown)} of 400]" in result.text
+        got += shown
+        assert (f"[cut to fit: go on with first_line={len(got) + 1}]" in result.text) == (len(got) < 400)
+    assert got == lines
+
+
+async def test_huge_line_and_huge_file_are_cut_and_say_so(context: ToolContext) -> None:
+    await put(context, line="x" * 100_000 + "\ny", huge=b"z\n" * (MAX_FILE_BYTES // 2 + 10))
+    result = await call_one(files_read, context, path="line")
+    assert len(result.text) <= 4_000
+    assert result.bytes_dropped > 90_000
+    assert result.text.endswith("[lines 1 to 1 of 2]\n[cut to fit: go on with first_line=2]")
+    end = await call_one(files_read, context, path="huge", first_line=MAX_FILE_BYTES // 2)
+    assert end.text.endswith(f"of more than {MAX_FILE_BYTES // 2}]\n[only the first 4,194,304 bytes can be read]")
+
+
+async def test_bytes_that_are_no_text_are_shown_as_escapes(context: ToolContext) -> None:
+    await put(context, a=b"\xff\x00\x1bok\r\n")
+    assert (await call_one(files_read, context, path="a")).text == "\\xff\\x00\\x1bok\r"
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("nowhere", 'there is no file or folder "nowhere"'),
+        ("sub", '"sub" is a folder, not a file'),
+        ("../x", '"../x" is not allowed'),
+        ("/etc/passwd", '"/etc/passwd" is not allowed'),
+        ("out", '"out" is not allowed'),
+        ("pipe", '"pipe" cannot be used'),
+    ],
+)
+async def test_paths_that_cannot_be_read_are_told(context: ToolContext, path: str, says: str) -> None:
+    sandbox = await put(context, sub__a="")
+    await sandbox.run("ln -s /etc/passwd out; mkfifo pipe", deadline=Deadline("test"), timeout_s=10)
+    for tool, arguments in [(files_read, {}), (files_edit, {"old": "a", "new": "b"})]:
+        result = await call_one(tool, context, path=path, **arguments)
+        assert result.status is CallStatus.ERROR
+        assert says in result.text
+
+
+@pytest.mark.parametrize("path", ["a\0b", "\ud800"])
+async def test_paths_that_no_file_can_have_are_refused(context: ToolContext, path: str) -> None:
+    for tool, arguments in [
+        (files_list, {}),
+        (files_read, {}),
+        (files_write, {"content": ""}),
+        (files_edit, {"old": "a", "new": "b"}),
+        (files_search, {"pattern": "a"}),
+    ]:
+        assert (await call_one(tool, context, path=path, **arguments)).status is CallStatus.INVALID_ARGUMENTS
+
+
+async def test_write_makes_folders_and_replaces(context: ToolContext) -> None:
+    result = await call_one(files_write, context, path="new/a", content="é\n")
+    assert result.text == "Wrote 3 bytes to new/a."
+    await call_one(files_write, context, path="new/a", content="")
+    assert (await call_one(files_read, context, path="new/a")).text == "[the file is empty]"
+
+
+async def test_writes_that_cannot_be_are_told(context: ToolContext) -> None:
+    await put(context, sub__a="")
+    for path, says in [("sub", "is a folder"), ("../a", "not allowed"), ("x" * 300, "cannot be used")]:
+        result = await call_one(files_write, context, path=path, content="x")
+        assert result.status is CallStatus.ERROR
+        assert says in result.text
+    result = await call_one(files_write, context, path="a", content="x\ud800")
+    assert result.status is CallStatus.INVALID_ARGUMENTS
+    assert "lone surrogate at position 1" in result.text
+
+
+async def test_edit_replaces_exactly_one(context: ToolContext) -> None:
+    await put(context, a="one\ntwo\nthree\n")
+    result = await call_one(files_edit, context, path="a", old="two\n", new="2\n")
+    assert result.text == "Replaced 1 occurrence at line 2 of a."
+    assert (await call_one(files_read, context, path="a")).text == "one\n2\nthree"
+
+
+async def test_edit_that_is_not_unique_changes_nothing_and_says_how_many(context: ToolContext) -> None:
+    content = "a = 1\r\nb = 1\naaa\n"
+    await put(context, f=content, many="x\n" * 100)
+    for old, says in [
+        ("= 1", "occurs 2 times (lines 1, 2)"),
+        ("aa", "occurs 2 times (lines 3, 3)"),
+        ("nothing", "does not occur (0 matches) in f"),
+        ("a = 1\nb", r"ends its lines with \r\n"),
+        ("a  =  1", "only with other spaces"),
+        ("", 'argument "old" is empty'),
+    ]:
+        result = await call_one(files_edit, context, path="f", old=old, new="y")
+        assert result.status is CallStatus.ERROR
+        assert says in result.text
+    assert "occurs 20 or more times" in (await call_one(files_edit, context, path="many", old="x", new="y")).text
+    assert context.sandbox is not None
+    assert await context.sandbox.read("f") == content.encode()
+
+
+@given(
+    before=st.text("ab \n", max_size=8),
+    piece=st.text("ab \n", min_size=1, max_size=3),
+    after=st.text("ab \n", max_size=8),
+)
+def test_uniqueness_counts_overlaps(before: str, piece: str, after: str) -> None:
+    """Law: a piece may be replaced exactly if there is one position at which it stands."""
+    content = before + piece + after
+    places = [at for at in range(len(content)) if content.startswith(piece, at)]
+    assert (_not_once(content.encode(), piece.encode()) == "") == (len(places) == 1)
+
+
+async def test_edit_keeps_bytes_that_are_no_text(context: ToolContext) -> None:
+    sandbox = await put(context, a=b"\xff\x00 old \xfe\r\n")
+    await call_one(files_edit, context, path="a", old="old", new="né")
+    assert await sandbox.read("a") == b"\xff\x00 n\xc3\xa9 \xfe\r\n"
+
+
+async def test_file_too_large_to_edit_is_told(context: ToolContext) -> None:
+    await put(context, a=b"z" * (MAX_FILE_BYTES + 1))
+    assert "too large to edit" in (await call_one(files_edit, context, path="a", old="x", new="y")).text
+
+
+async def test_search_shows_path_line_and_text_in_order(context: ToolContext) -> None:
+    await put(context, b="x = 1\ny = 2\n", a__c="x = 3\n", a__d="nothing", **{"a:1": "X = (9)"})
+    found = await call_one(files_search, context, pattern="x = ")
+    assert found.text == "a/c:1:x = 3\nb:1:x = 1"
+    assert (await call_one(files_search, context, pattern="X = (9)", path="a:1")).text == "a:1:1:X = (9)"
+    assert (await call_one(files_search, context, pattern="x = ", path="a")).text == "a/c:1:x = 3"
+    ignoring = await call_one(files_search, context, pattern="x =", ignore_case=True, path=".")
+    assert ignoring.text == "a/c:1:x = 3\na:1:1:X = (9)\nb:1:x = 1"
+    assert (await call_one(files_search, context, pattern="[yx] = [23]$", regex=True)).text == "a/c:1:x = 3\nb:2:y = 2"
+    assert (await call_one(files_search, context, pattern="absent")).text == "[no matches]"
+    assert (await call_one(files_search, context, pattern="-e")).text == "[no matches]"
+
+
+async def test_search_is_bounded(context: ToolContext) -> None:
+    await put(context, many="needle\n" * 1_000, wide="needle" + "é" * 10_000, binary=b"needle\0")
+    result = await call_one(files_search, context, pattern="needle", max_results=3)
+    assert result.text == "many:1:needle\nmany:2:needle\nmany:3:needle\n[more than 3 matches: narrow the search]"
+    wide = await call_one(files_search, context, pattern="needle", path="wide")
+    assert wide.text.startswith("wide:1:needleééé")
+    assert wide.text.endswith("é...")
+    assert len(wide.text.encode()) < 420
+    assert (await call_one(files_search, context, pattern="needle", path="binary")).text == "[no matches]"
+
+
+async def test_searches_that_cannot_be_are_told(context: ToolContext) -> None:
+    await put(context, a="x")
+    bad = await call_one(files_search, context, pattern="(x", regex=True)
+    assert bad.status is CallStatus.ERROR
+    assert "Unmatched (" in bad.text
+    for path, says in [("nowhere", "no file or folder"), ("..", "not allowed"), ("/etc", "not allowed")]:
+        assert says in (await call_one(files_search, context, pattern="x", path=path)).text
+    for pattern in ("", "a\nb", "a\0", "\ud800"):
+        assert (await call_one(files_search, context, pattern=pattern)).status is CallStatus.INVALID_ARGUMENTS
+
+
+async def test_odd_file_names_are_shown_as_escapes(context: ToolContext) -> None:
+    sandbox = await put(context, plain="needle")
+    command = r"""touch "$(printf 'a\377b')"; printf needle > "$(printf 'two\nlines')" """
+    await sandbox.run(command, deadline=Deadline("test"), timeout_s=10)
+    listed = (await call_one(files_list, context)).text
+    assert listed.splitlines() == ["a\\xffb 0", "plain 6", "two\\nlines 6"]
+    assert (await call_one(files_search, context, pattern="needle")).text == "plain:1:needle\ntwo\\nlines:1:needle"

@@ -1,0 +1,180 @@
+"""The kept interpreter.
+
+Promises: state survives calls and exceptions; an interrupted call keeps state and output; whatever kills the
+interpreter is told with the words that state was lost, and the next call works.
+"""
+
+from __future__ import annotations
+
+import pytest
+from agentenv.core.deadline import Deadline, DeadlineReached
+from agentenv.core.tool import ToolContext
+from agentenv.errors import SandboxFault, ToolFault
+from agentenv.records.axes import CallStatus
+
+from agentenv_tools.python import python
+from tests.toolkit.kit import NO_DEADLINE, call_one, make_context
+
+LOST = "all variables and imports are lost"
+
+
+async def run(context: ToolContext, code: str, **options: float) -> tuple[CallStatus, str]:
+    result = await call_one(python, context, code=code, **options)
+    return result.status, result.text
+
+
+async def test_state_survives_calls_and_exceptions(context: ToolContext) -> None:
+    assert await run(context, "x = 20") == (CallStatus.OK, "[no output]")
+    status, text = await run(context, "x += 1\nprint('before')\n1/0\nx = 0")
+    assert status is CallStatus.ERROR
+    assert text.startswith("before\nTraceback (most recent call last):\n")
+    assert 'File "<call 3>", line 3, in <module>\n    1/0\n' in text
+    assert text.endswith("ZeroDivisionError: division by zero\n")
+    assert 'File "<string>"' not in text
+    assert await run(context, "x * 2") == (CallStatus.OK, "42\n")
+
+
+async def test_last_expression_is_echoed_and_prints_come_first(context: ToolContext) -> None:
+    assert await run(context, "print('a')\n'b'") == (CallStatus.OK, "a\n'b'\n")
+    assert await run(context, "None") == (CallStatus.OK, "[no output]")
+    assert await run(context, "def f(): return 1\nf()") == (CallStatus.OK, "1\n")
+    assert await run(context, "_ + 1") == (CallStatus.OK, "2\n")
+    assert await run(context, "") == (CallStatus.OK, "[no output]")
+
+
+async def test_syntax_errors_and_exits_leave_the_interpreter_alone(context: ToolContext) -> None:
+    await run(context, "x = 1")
+    status, text = await run(context, "def (:")
+    assert status is CallStatus.ERROR
+    assert "SyntaxError" in text
+    for code, name in [
+        ("exit(3)", "SystemExit: 3"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("a\0b", "null byte"),
+    ]:
+        status, text = await run(context, code)
+        assert status is CallStatus.ERROR
+        assert name in text
+    status, text = await run(context, "'\ud800'.encode()")
+    assert status is CallStatus.ERROR
+    assert "surrogates not allowed" in text
+    assert await run(context, "x") == (CallStatus.OK, "1\n")
+
+
+async def test_output_of_children_and_of_broken_streams_is_captured(context: ToolContext) -> None:
+    assert await run(context, "import os; os.system('echo child') and None\nprint('after')") == (
+        CallStatus.OK,
+        "child\nafter\n",
+    )
+    await run(context, "import sys; sys.stdout.close(); os.close(1)")
+    assert await run(context, "print('again')") == (CallStatus.OK, "again\n")
+    assert await run(context, "sys.stdout = None") == (CallStatus.OK, "[no output]")
+    assert await run(context, "print('and again')") == (CallStatus.OK, "and again\n")
+    status, text = await run(context, "input()")
+    assert status is CallStatus.ERROR
+    assert text.endswith("EOFError: EOF when reading a line\n")
+    assert await run(context, r"os.write(1, b'\xff\x00\n') and None; None") == (CallStatus.OK, "\\xff\\x00\n")
+
+
+async def test_forks_do_not_answer(context: ToolContext) -> None:
+    code = "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\nprint('parent' if pid else 'child', flush=True)"
+    assert await run(context, code) == (CallStatus.OK, "child\nparent\n")
+    assert await run(context, "pid > 0") == (CallStatus.OK, "True\n")
+
+
+async def test_classes_can_be_pickled(context: ToolContext) -> None:
+    code = "import pickle\nclass A: pass\ntype(pickle.loads(pickle.dumps(A()))).__name__"
+    assert await run(context, code) == (CallStatus.OK, "'A'\n")
+
+
+async def test_interrupted_code_keeps_state_and_output(context: ToolContext) -> None:
+    code = "y = 5\nprint('working')\ntry:\n    while True: pass\nexcept Exception: pass"
+    status, text = await run(context, code, timeout_s=0.2)
+    assert status is CallStatus.TIMEOUT
+    assert text.startswith("working\n")
+    assert text.endswith("[interrupted after 0.2 s; variables set so far are kept]")
+    assert await run(context, "y") == (CallStatus.OK, "5\n")
+
+
+async def test_code_that_does_not_stop_is_killed_and_says_what_is_lost(context: ToolContext) -> None:
+    await run(context, "y = 5")
+    code = "import signal\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\nwhile True: pass"
+    status, text = await run(context, code, timeout_s=0.1)
+    assert status is CallStatus.TIMEOUT
+    assert "did not stop at its limit of 0.1 s" in text
+    assert LOST in text
+    status, text = await run(context, "y")
+    assert status is CallStatus.ERROR
+    assert "NameError" in text
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("import os; os._exit(7)", "The interpreter died"),
+        ("import os; os.kill(os.getpid(), 9)", "The interpreter died"),
+        ("import os\nfor fd in range(3, 20):\n  try: os.write(fd, b'{}\\n')\n  except OSError: pass", "broke"),
+    ],
+)
+async def test_death_is_told_and_the_next_call_works(context: ToolContext, code: str, says: str) -> None:
+    await run(context, "y = 5")
+    status, text = await run(context, code)
+    assert status is CallStatus.ERROR
+    assert says in text
+    assert LOST in text
+    assert await run(context, "1 + 1") == (CallStatus.OK, "2\n")
+
+
+async def test_flood_is_bounded_and_counted(context: ToolContext) -> None:
+    result = await call_one(python, context, code="for _ in range(300): print('x' * 10_000, end='')\nprint('end')")
+    assert result.status is CallStatus.OK
+    assert len(result.text) <= 4_000
+    assert result.text.startswith("xxx")
+    assert result.text.endswith("xend\n")
+    assert result.bytes_dropped > 2_990_000
+
+
+async def test_deadline_of_the_harness_passes_through(context: ToolContext) -> None:
+    """Law 12: the deadline that fired is the harness's, so it is no result."""
+    await run(context, "import signal\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)")
+    deadline = Deadline.after(0.3, "episode")
+    with pytest.raises(DeadlineReached) as caught:
+        await python.call({"code": "import time; signal.pthread_sigmask(0, [14]); time.sleep(50)"}, context, deadline)
+    assert caught.value.deadline is deadline
+
+
+async def test_two_episodes_share_nothing(context: ToolContext) -> None:
+    assert context.sandbox is not None
+    await run(context, "z = 1")
+    other = make_context(context.sandbox)
+    async with other.resources:
+        status, text = await run(other, "z")
+        assert status is CallStatus.ERROR
+        assert "NameError" in text
+
+
+async def test_end_of_the_episode_ends_the_interpreter(context: ToolContext) -> None:
+    sandbox = context.sandbox
+    assert sandbox is not None
+
+    async def interpreters() -> int:
+        execution = await sandbox.run(
+            "grep -l '[o]ne JSON object' /proc/[0-9]*/cmdline | wc -l", deadline=NO_DEADLINE, timeout_s=10
+        )
+        return int(execution.stdout.head)
+
+    other = make_context(sandbox)
+    async with other.resources:
+        await run(other, "1")
+        assert await interpreters() == 1
+    assert await interpreters() == 0
+
+
+async def test_faults_of_the_sandbox_pass_through(context: ToolContext) -> None:
+    assert context.sandbox is not None
+    await run(context, "1")
+    await context.sandbox.aclose()
+    with pytest.raises(SandboxFault):
+        await run(context, "2")
+    with pytest.raises(ToolFault, match="'python' needs a sandbox"):
+        await run(make_context(), "1")
