@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -96,6 +95,7 @@ class HttpTransport(AsyncResource):
         self._api_key = api_key
         self._max_connections = max_connections
         self._session: aiohttp.ClientSession | None = None
+        self._lost: tuple[type[Exception], ...] = ()
         self._random = random.Random()  # noqa: S311  jitter of waits, never sampling
 
     def start(self) -> None:
@@ -104,6 +104,7 @@ class HttpTransport(AsyncResource):
 
         if self._session is not None:
             return
+        self._lost = (aiohttp.ClientError, OSError)
         headers = {"Content-Type": "application/json"}
         if self._api_key:
             headers["Authorization"] = f"Bearer {self._api_key}"
@@ -176,8 +177,6 @@ class HttpTransport(AsyncResource):
         return wait_s
 
     async def _attempt(self, method: str, path: str, body: bytes | None, attempt: int) -> HttpReply:
-        import aiohttp
-
         session = self._session
         if session is None:
             raise OrderError(f"The transport to {self.url} is not open; call start() first.")
@@ -185,26 +184,8 @@ class HttpTransport(AsyncResource):
         try:
             async with session.request(method, self.url + path, data=body, allow_redirects=False) as response:
                 return HttpReply(response.status, await response.read(), attempt, began)
-        except (aiohttp.ClientError, OSError) as error:
+        except self._lost as error:
             raise PolicyServerFault(
                 f"{self.url} gave no answer to {method} {path} (attempt {attempt}): "
                 f"{type(error).__name__}: {error}. Is the server running, and is the address right?"
             ) from error
-
-
-def error_text(body: bytes) -> Mapping[str, str]:
-    """Read an error body: ``message`` and ``param`` as far as they are there, whatever the server is."""
-    import msgspec
-
-    try:
-        decoded = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return {"message": body[:500].decode("utf-8", "replace")}
-    if isinstance(decoded, dict):
-        inner = decoded.get("error", decoded)
-        if isinstance(inner, dict):
-            return {
-                key: str(inner[key]) for key in ("message", "param", "type", "detail") if inner.get(key) is not None
-            }
-        return {"message": str(inner)}
-    return {"message": str(decoded)[:500]}

@@ -14,11 +14,12 @@ from typing import Literal
 from agentenv.core.deadline import Deadline, DeadlineReached
 from agentenv.core.policy import Policy, PolicyIdentity, Reply, SampleRequest
 from agentenv.core.renderer import Tokenizer
-from agentenv.errors import ConfigError, Fault, OrderError, PolicyServerFault, PromptTooLong
+from agentenv.errors import ConfigError, OrderError, PolicyServerFault, PromptTooLong
 from agentenv.policies import probe
-from agentenv.policies.transport import HttpTransport, RetryRules, error_text
+from agentenv.policies.refusals import refusal
+from agentenv.policies.transport import HttpTransport, RetryRules
 from agentenv.policies.vllm_reply import Part, assemble, judge
-from agentenv.policies.vllm_wire import Route, WireCall, encode_prompt, prompt_too_long
+from agentenv.policies.vllm_wire import Route, WireCall, encode_prompt
 from agentenv.records.axes import Distribution, Evidence, Finish
 
 Declared = Literal["auto", "model", "sampling", "unknown"]
@@ -203,7 +204,7 @@ class VllmPolicy(Policy):
         route = self._ready().route
         reply = await self._transport.post(route.path, route.encode(call), deadline)
         if reply.status != 200:
-            raise self._refusal(reply.status, reply.body, route.path)
+            raise refusal(self._transport.url + route.path, reply.status, reply.body)
         part = judge(
             route.decode(reply.body),
             prompt_json=call.prompt_json,
@@ -215,16 +216,6 @@ class VllmPolicy(Policy):
         gathered.calls += reply.attempts
         gathered.parts.append(part)
         return part
-
-    def _refusal(self, status: int, body: bytes, path: str) -> Fault:
-        said = error_text(body)
-        text = (said.get("message") or said.get("detail") or "no text")[:200]
-        if prompt_too_long(status, body):
-            return PromptTooLong(f"The engine refused the prompt for its length: {text}")
-        remedy = " Give the API key it expects." if status in (401, 403) else ""
-        return PolicyServerFault.permanent(
-            f"{self._transport.url}{path} refused the request ({status}): {text}.{remedy}"
-        )
 
     async def _probe(self, deadline: Deadline) -> _Started:
         transport, tokenizer = self._transport, self._tokenizer

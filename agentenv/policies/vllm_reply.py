@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -26,8 +25,7 @@ _LOWEST_TEMPERATURE = 0.01
 _FINISHES = {finish.value: finish for finish in Finish}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(NamedTuple):
     """One judged answer: a whole reply, or the part of one that an abort cut off."""
 
     ids: array[int]

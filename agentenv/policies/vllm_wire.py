@@ -1,10 +1,7 @@
 """The bodies of vLLM's two token routes: what is sent, and what comes back as one shape.
 
-What this module owns: field names, the two forms a log-prob entry has had, and which refusals mean that a prompt is
-too long. It does no I/O and judges nothing; `vllm_reply` does the judging.
-
-Source: vLLM's ``entrypoints/scale_out/token_in_token_out/protocol.py`` (0.26 to 0.33) and
-``entrypoints/openai/completion/protocol.py``; the refusals were collected from a running 0.32.0.
+What this module owns: which field means what, and the two forms a log-prob entry has had. It does no I/O and judges
+nothing; the structures are `vllm_bodies`'s, the judging is `vllm_reply`'s.
 """
 
 from __future__ import annotations
@@ -15,19 +12,30 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from agentenv.errors import PolicyServerFault
-from agentenv.policies.transport import error_text
+from agentenv.policies.vllm_bodies import (
+    CompletionLogprobs,
+    CompletionReply,
+    CompletionsRequest,
+    CompletionTopLogprobs,
+    CompletionTopReply,
+    GenerateParams,
+    GenerateReply,
+    GenerateRequest,
+    LogprobEntry,
+    LogprobEntryWithTop,
+    TopReply,
+    Usage,
+    WeightSpan,
+    completion_decoder,
+    completion_top_decoder,
+    encoder,
+    generate_decoder,
+    generate_top_decoder,
+)
 from agentenv.records.tokens import SamplingParams
 
 _ID_MARK = "token_id:"
 _NO_ROUTE = frozenset({403, 404, 405, 501})
-_LENGTH_PARAMS = frozenset({"input_tokens", "max_tokens"})
-_LENGTH_TEXTS = (
-    "maximum context length",
-    "maximum model length",
-    "max_tokens must be at least 1",
-    "context window",
-    "exceeds the available context size",
-)
 
 
 class WireCall(NamedTuple):
@@ -90,130 +98,9 @@ class Route(Protocol):
         ...
 
 
-class _GenerateParams(msgspec.Struct):
-    temperature: float
-    top_p: float
-    top_k: int
-    min_p: float
-    repetition_penalty: float
-    presence_penalty: float
-    frequency_penalty: float
-    max_tokens: int
-    seed: int
-    stop_token_ids: tuple[int, ...]
-    logprobs: int
-    skip_special_tokens: bool = False
-    detokenize: bool = False
-
-
-class _GenerateRequest(msgspec.Struct):
-    token_ids: msgspec.Raw
-    sampling_params: _GenerateParams
-    model: str
-    request_id: str
-    return_token_ids: bool = True
-    stream: bool = False
-
-
-class _CompletionsRequest(msgspec.Struct):
-    model: str
-    prompt: msgspec.Raw
-    temperature: float
-    top_p: float
-    top_k: int
-    min_p: float
-    repetition_penalty: float
-    presence_penalty: float
-    frequency_penalty: float
-    max_tokens: int
-    seed: int
-    stop_token_ids: tuple[int, ...]
-    logprobs: int
-    request_id: str
-    skip_special_tokens: bool = False
-    return_token_ids: bool = True
-    return_tokens_as_token_ids: bool = True
-    return_weight_versions: bool = True
-    """From 0.33 on; older servers ignore it."""
-    stream: bool = False
-
-
-class _Candidate(msgspec.Struct, gc=False):
-    logprob: float | None = None
-    token_id: int | None = None
-    token: str | None = None
-
-
-class _Entry(msgspec.Struct, gc=False):
-    logprob: float | None = None
-    token_id: int | None = None
-    token: str | None = None
-    top_logprobs: msgspec.Raw = msgspec.Raw(b"[]")
-    """Left undecoded: it repeats the sampled token, and only the probe looks into it."""
-
-
-class _Span(msgspec.Struct, gc=False):
-    version: str
-    start: int
-    end: int
-
-
-class _CachedTokens(msgspec.Struct, gc=False):
-    cached_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct, gc=False):
-    prompt_tokens_details: _CachedTokens | None = None
-
-
-class _GenerateLogprobs(msgspec.Struct):
-    content: list[_Entry] | None = None
-
-
-class _GenerateChoice(msgspec.Struct):
-    token_ids: list[int] | None = None
-    finish_reason: str | None = None
-    stop_reason: int | str | None = None
-    logprobs: _GenerateLogprobs | None = None
-    weight_versions: list[_Span] | None = None
-
-
-class _GenerateReply(msgspec.Struct):
-    choices: list[_GenerateChoice]
-    prompt_token_ids: msgspec.Raw = msgspec.Raw(b"null")
-    usage: _Usage | None = None
-
-
-class _CompletionLogprobs(msgspec.Struct):
-    token_logprobs: list[float | None] | None = None
-    tokens: list[str] | None = None
-    top_logprobs: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _CompletionChoice(msgspec.Struct):
-    token_ids: list[int] | None = None
-    prompt_token_ids: msgspec.Raw = msgspec.Raw(b"null")
-    finish_reason: str | None = None
-    stop_reason: int | str | None = None
-    logprobs: _CompletionLogprobs | None = None
-    weight_versions: list[_Span] | None = None
-
-
-class _CompletionReply(msgspec.Struct):
-    choices: list[_CompletionChoice]
-    usage: _Usage | None = None
-
-
-_encoder = msgspec.json.Encoder()
-_generate_decoder = msgspec.json.Decoder(_GenerateReply)
-_completion_decoder = msgspec.json.Decoder(_CompletionReply)
-_candidates_decoder = msgspec.json.Decoder(list[_Candidate])
-_completion_top_decoder = msgspec.json.Decoder(list[dict[str, float | None] | None] | None)
-
-
 def encode_prompt(ids: list[int]) -> bytes:
     """Encode prompt ids as compact JSON, the form vLLM echoes them in."""
-    return _encoder.encode(ids)
+    return encoder.encode(ids)
 
 
 class GenerateRoute:
@@ -226,7 +113,7 @@ class GenerateRoute:
 
     def encode(self, call: WireCall) -> bytes:
         sampling = call.sampling
-        params = _GenerateParams(
+        params = GenerateParams(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             top_k=sampling.top_k,
@@ -239,8 +126,8 @@ class GenerateRoute:
             stop_token_ids=sampling.stop_token_ids,
             logprobs=call.n_logprobs,
         )
-        return _encoder.encode(
-            _GenerateRequest(
+        return encoder.encode(
+            GenerateRequest(
                 token_ids=msgspec.Raw(call.prompt_json),
                 sampling_params=params,
                 model=self._model,
@@ -249,14 +136,17 @@ class GenerateRoute:
         )
 
     def decode(self, body: bytes) -> WireReply:
-        reply: _GenerateReply = _decode(_generate_decoder, body, self.path)
+        reply: GenerateReply = _decode(generate_decoder, body, self.path)
         choice = _only(reply.choices, self.path)
         content = choice.logprobs.content if choice.logprobs is not None else None
-        entries = content or []
+        entries = content or ()
+        named: list[int | None] = [entry.token_id for entry in entries]
+        if None in named:
+            named = [_id_of(entry) for entry in entries]
         return WireReply(
             ids=_present(choice.token_ids, self.path),
-            logprobs=None if content is None else [entry.logprob for entry in content],
-            logprob_ids=[_id_of(entry) for entry in entries],
+            logprobs=None if content is None else [entry.logprob for entry in entries],
+            logprob_ids=named,
             finish=choice.finish_reason,
             stop_reason=choice.stop_reason,
             versions=_versions(choice.weight_versions),
@@ -265,13 +155,12 @@ class GenerateRoute:
         )
 
     def decode_top(self, body: bytes) -> dict[int, float]:
-        reply: _GenerateReply = _decode(_generate_decoder, body, self.path)
+        reply: TopReply = _decode(generate_top_decoder, body, self.path)
         logprobs = _only(reply.choices, self.path).logprobs
         if logprobs is None or not logprobs.content:
             return {}
-        first: _Entry = logprobs.content[0]
-        candidates: list[_Entry | _Candidate] = _decode(_candidates_decoder, bytes(first.top_logprobs), self.path)
-        pairs = [(_id_of(each), each.logprob) for each in (*candidates, first)]
+        first: LogprobEntryWithTop = logprobs.content[0]
+        pairs = [(_id_of(each), each.logprob) for each in (*first.top_logprobs, first)]
         return {token: value for token, value in pairs if token is not None and value is not None}
 
 
@@ -285,8 +174,8 @@ class CompletionsRoute:
 
     def encode(self, call: WireCall) -> bytes:
         sampling = call.sampling
-        return _encoder.encode(
-            _CompletionsRequest(
+        return encoder.encode(
+            CompletionsRequest(
                 model=self._model,
                 prompt=msgspec.Raw(call.prompt_json),
                 temperature=sampling.temperature,
@@ -305,9 +194,9 @@ class CompletionsRoute:
         )
 
     def decode(self, body: bytes) -> WireReply:
-        reply: _CompletionReply = _decode(_completion_decoder, body, self.path)
+        reply: CompletionReply = _decode(completion_decoder, body, self.path)
         choice = _only(reply.choices, self.path)
-        given = choice.logprobs or _CompletionLogprobs()
+        given = choice.logprobs or CompletionLogprobs()
         return WireReply(
             ids=_present(choice.token_ids, self.path),
             logprobs=given.token_logprobs,
@@ -320,31 +209,16 @@ class CompletionsRoute:
         )
 
     def decode_top(self, body: bytes) -> dict[int, float]:
-        reply: _CompletionReply = _decode(_completion_decoder, body, self.path)
-        logprobs = _only(reply.choices, self.path).logprobs
-        if logprobs is None:
-            return {}
-        top: list[dict[str, float | None] | None] | None
-        top = _decode(_completion_top_decoder, bytes(logprobs.top_logprobs), self.path)
-        first = (top[0] if top else None) or {}
-        pairs = [(_numbered(name), value) for name, value in first.items()]
+        reply: CompletionTopReply = _decode(completion_top_decoder, body, self.path)
+        logprobs: CompletionTopLogprobs | None = _only(reply.choices, self.path).logprobs
+        first = logprobs.top_logprobs[0] if logprobs is not None and logprobs.top_logprobs else None
+        pairs = [(_numbered(name), value) for name, value in (first or {}).items()]
         return {token: value for token, value in pairs if token is not None and value is not None}
 
 
 def no_such_route(status: int, body: bytes) -> bool:
     """Whether a refusal means that the server has no such route, rather than that the request is wrong."""
     return status in _NO_ROUTE and not (status == 404 and b'"error"' in body)
-
-
-def prompt_too_long(status: int, body: bytes) -> bool:
-    """Whether a refusal means that prompt and reply do not fit the window. One cause has several shapes."""
-    if status not in (400, 413, 422):
-        return False
-    said = error_text(body)
-    text = said.get("message", "")
-    return any(part in text for part in _LENGTH_TEXTS) or (
-        said.get("param") in _LENGTH_PARAMS and "must be at least 1" in text
-    )
 
 
 def _decode(decoder: msgspec.json.Decoder[Any], body: bytes, path: str) -> Any:
@@ -379,7 +253,7 @@ def _without_constants(body: bytes) -> bytes | None:
         decoded = json.loads(body, parse_constant=constant)
     except ValueError:
         return None
-    return _encoder.encode(decoded) if replaced else None
+    return encoder.encode(decoded) if replaced else None
 
 
 def _only(choices: list[Any], path: str) -> Any:
@@ -397,7 +271,7 @@ def _present(ids: list[int] | None, path: str) -> list[int]:
     return ids
 
 
-def _id_of(entry: _Entry | _Candidate) -> int | None:
+def _id_of(entry: LogprobEntry) -> int | None:
     return entry.token_id if entry.token_id is not None else _numbered(entry.token)
 
 
@@ -408,7 +282,7 @@ def _numbered(token: str | None) -> int | None:
     return int(digits) if digits.isascii() and digits.isdigit() else None
 
 
-def _versions(spans: list[_Span] | None) -> list[tuple[str, int, int]] | None:
+def _versions(spans: list[WeightSpan] | None) -> list[tuple[str, int, int]] | None:
     return None if spans is None else [(span.version, span.start, span.end) for span in spans]
 
 
@@ -417,6 +291,6 @@ def _echo(raw: msgspec.Raw) -> bytes | None:
     return None if echo == b"null" else echo
 
 
-def _cached(usage: _Usage | None) -> int | None:
+def _cached(usage: Usage | None) -> int | None:
     details = usage.prompt_tokens_details if usage is not None else None
     return details.cached_tokens if details is not None else None

@@ -30,8 +30,10 @@ from agentenv.testing.stub_shapes import (
     Params,
     Top,
     Written,
+    chat_body,
     completions_body,
     generate_body,
+    read_chat,
     read_completions,
     read_generate,
 )
@@ -64,6 +66,8 @@ class StubOptions:
     max_logprobs: int = 20
     latency_s: float = 0.0
     script: Script | None = None
+    chat: Callable[[list[dict[str, Any]]], dict[str, Any]] | None = None
+    """Assistant message (content, tool_calls) that answers the messages of a chat; None: text of sampled ids."""
     flat: bool = False
     """Whether the model is uniform, so that no probe can tell its log-probs apart."""
 
@@ -135,6 +139,7 @@ class StubEngine(AsyncResource):
             routes["POST", "/inference/v1/generate"] = self._on_generate
         if options.completions:
             routes["POST", "/v1/completions"] = self._on_completions
+            routes["POST", "/v1/chat/completions"] = self._on_chat
         if options.tokenize:
             routes["POST", "/tokenize"] = self._tokenize
         if options.dev_mode:
@@ -201,6 +206,17 @@ class StubEngine(AsyncResource):
     async def _on_completions(self, request: web.BaseRequest) -> web.StreamResponse:
         call = read_completions(await request.read())
         return await self._sample(request, call.prompt, call, call.model, completions_body)
+
+    async def _on_chat(self, request: web.BaseRequest) -> web.StreamResponse:
+        call = read_chat(await request.read())
+        prompt = self.tokenizer.encode("".join(str(message.get("content")) for message in call.messages)).tolist()
+
+        def write(written: Written) -> dict[str, Any]:
+            text = self.tokenizer.decode(written.answer.ids)
+            message = {"content": text} if self.options.chat is None else self.options.chat(call.messages)
+            return chat_body(written, message)
+
+        return await self._sample(request, prompt, call, call.model, write)
 
     async def _sample(
         self,

@@ -45,6 +45,13 @@ class Completions(Params):
     model: str | None = None
 
 
+class Chat(Params):
+    """Body of ``/v1/chat/completions``."""
+
+    messages: list[dict[str, Any]] = []
+    model: str | None = None
+
+
 class Written(msgspec.Struct):
     """Everything an answer says, before it has a shape."""
 
@@ -58,6 +65,7 @@ class Written(msgspec.Struct):
 
 
 read_generate = msgspec.json.Decoder(Generate).decode
+read_chat = msgspec.json.Decoder(Chat).decode
 read_completions = msgspec.json.Decoder(Completions).decode
 
 
@@ -98,6 +106,13 @@ def completions_body(written: Written) -> dict[str, Any]:
         "logprobs": logprobs if written.wants_logprobs and not answer.bare else None,
     }
     return {"id": "cmpl-stub", "choices": [choice], "usage": _usage(written)}
+
+
+def chat_body(written: Written, message: dict[str, Any]) -> dict[str, Any]:
+    """Answer of ``/v1/chat/completions``: no ids, no log-probs."""
+    finish = "tool_calls" if message.get("tool_calls") else written.answer.finish
+    choice = {"index": 0, "message": {"role": "assistant"} | message, "finish_reason": finish}
+    return {"id": "chatcmpl-stub", "choices": [choice], "usage": {"prompt_tokens": len(written.prompt)}}
 
 
 def _choice(written: Written) -> dict[str, Any]:
