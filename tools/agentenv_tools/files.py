@@ -30,6 +30,7 @@ async def files_list(context: ToolContext, path: str = ".", depth: Annotated[int
     Args:
         path: The folder, relative to the workspace.
         depth: How many levels of folders to list.
+        context: The episode's; filled in, not shown.
     """
     lines: list[str] = []
     try:
@@ -54,6 +55,7 @@ async def files_read(
         path: The file, relative to the workspace.
         first_line: First line to show, counted from 1.
         last_line: Last line to show; leave it out for the end.
+        context: The episode's; filled in, not shown.
     """
     try:
         content = await sandbox_of(context).read(text_argument("path", path), max_bytes=MAX_FILE_BYTES + 1)
@@ -79,6 +81,7 @@ async def files_write(path: str, content: str, context: ToolContext) -> Result:
     Args:
         path: The file, relative to the workspace.
         content: The whole content.
+        context: The episode's; filled in, not shown.
     """
     data = _utf8("content", content)
     try:
@@ -96,6 +99,7 @@ async def files_edit(path: str, old: str, new: str, context: ToolContext) -> Res
         path: The file, relative to the workspace.
         old: The text to replace, exactly as it is in the file.
         new: The text to put in its place.
+        context: The episode's; filled in, not shown.
     """
     sandbox, path = sandbox_of(context), text_argument("path", path)
     before, after = _utf8("old", old), _utf8("new", new)

@@ -62,6 +62,8 @@ async def python(
     Args:
         code: One or more statements.
         timeout_s: Seconds after which the code is interrupted.
+        context: The episode's; filled in, not shown.
+        deadline: When the harness stops waiting; filled in, not shown.
     """
     interpreter = context.state.get("python")
     if interpreter is None:

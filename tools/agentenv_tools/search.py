@@ -51,6 +51,8 @@ async def files_search(
         regex: Whether the pattern is an extended regular expression (grep -E).
         ignore_case: Whether case does not matter.
         max_results: Most matches to show.
+        context: The episode's; filled in, not shown.
+        deadline: When the harness stops waiting; filled in, not shown.
     """
     if not pattern or "\n" in pattern:
         raise InvalidArguments('argument "pattern" must be text within one line, and not empty')

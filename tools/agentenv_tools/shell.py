@@ -30,6 +30,8 @@ async def shell(
     Args:
         command: The command line.
         timeout_s: Seconds after which it is stopped.
+        context: The episode's; filled in, not shown.
+        deadline: When the harness stops waiting; filled in, not shown.
     """
     limit_s = within(timeout_s, deadline)
     execution = await sandbox_of(context).run(
@@ -39,7 +41,7 @@ async def shell(
 
 
 def _shown(execution: Execution, limit_s: float, blobs: BlobSink) -> Result:
-    """Put stdout, stderr and the exit code into one text; stderr and exit code come last, where no cut reaches."""
+    """Put stdout, stderr and the exit code into one text; the exit code comes last, where no cut reaches it."""
     out, out_dropped = excerpt(execution.stdout)
     err, err_dropped = excerpt(execution.stderr)
     parts = [_line(out)] if out else []
