@@ -56,7 +56,7 @@ class LlamaCppPolicy(Policy):
     that file's hash.
 
     A deadline or a cancellation ends a call within one slice of `llamacpp_sampling.SLICE` tokens or one step of
-    ``n_batch`` prompt tokens; `sample` raises when the engine has dropped it, so nothing of it lives on.
+    ``n_batch`` prompt tokens; `sample` raises when its worker has let go, so nothing of it lives on.
 
     Replies are repeatable for equal requests up to the engine's rounding: what a slot already holds and what is
     sampled beside it changes log-probs by some 1e-5.
@@ -70,7 +70,7 @@ class LlamaCppPolicy(Policy):
         n_ctx: int = 4096,
         n_parallel: int = 4,
         n_threads: int = 1,
-        n_batch: int = 128,
+        n_batch: int = 64,
         model_sha256: str | None = None,
     ) -> None:
         """Check the settings; nothing is loaded before `start`.
@@ -81,7 +81,7 @@ class LlamaCppPolicy(Policy):
             n_ctx: Window of each reply: prompt and completion together.
             n_parallel: Replies sampled at once; more wait.
             n_threads: Of the engine. More than the cores that are free makes it collapse: its threads spin.
-            n_batch: Prompt tokens read per step.
+            n_batch: Prompt tokens read per step; larger ones read no faster on a CPU.
             model_sha256: Expected hash of the file; None takes any.
 
         Raises:

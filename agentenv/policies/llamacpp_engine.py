@@ -15,9 +15,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agentenv.errors import ConfigError, HarnessFault, PolicyServerFault, PromptTooLong
+
+if TYPE_CHECKING:
+    import httpx
 
 _ERRORS_ONLY = 1
 """llama.cpp's log level: errors go to stderr, the chatter about slots and timings does not."""
@@ -63,7 +66,7 @@ class _Server(Protocol):
 
     def handle_completions(self, prompt: dict[str, Any], callback: Callable[[Any], bool] | None = None) -> Any: ...
 
-    def handle_metrics(self) -> bytes: ...
+    def handle_metrics(self) -> str: ...
 
 
 class LlamaEngine:
@@ -72,6 +75,7 @@ class LlamaEngine:
     def __init__(self, server: _Server, *, version: str, control_folder: Path) -> None:
         self._server: _Server | None = server
         self._control_folder = control_folder
+        self._control: httpx.Client | None = None
         self._closing = threading.Lock()
         self.version = version
 
@@ -113,10 +117,11 @@ class LlamaEngine:
         """
         import httpx
 
-        transport = httpx.HTTPTransport(uds=str(self._control_folder / "control.sock"))
+        if self._control is None:
+            transport = httpx.HTTPTransport(uds=str(self._control_folder / "control.sock"))
+            self._control = httpx.Client(transport=transport, base_url="http://llama", timeout=30.0)
         try:
-            with httpx.Client(transport=transport, base_url="http://llama", timeout=30.0) as client:
-                reply = client.get(path) if body is None else client.post(path, json=body)
+            reply = self._control.get(path) if body is None else self._control.post(path, json=body)
             decoded = reply.json()
         except (httpx.HTTPError, ValueError) as error:
             raise PolicyServerFault(f"llama.cpp does not answer {path}: {error!r}.") from error
@@ -126,6 +131,9 @@ class LlamaEngine:
 
     def seal(self) -> None:
         """Take the control socket away: from here on only this process can use the engine. May be called twice."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
         shutil.rmtree(self._control_folder, ignore_errors=True)
 
     def complete(self, body: dict[str, Any]) -> Answer:
@@ -168,7 +176,7 @@ class LlamaEngine:
 
     def n_busy(self) -> int:
         """Count the calls that the engine itself is working on or has queued."""
-        for line in self._ready().handle_metrics().decode().splitlines():
+        for line in self._ready().handle_metrics().splitlines():
             if line.startswith("llamacpp:requests_processing "):
                 return int(float(line.split()[1]))
         raise PolicyServerFault("llama.cpp reports no requests_processing among its metrics.")

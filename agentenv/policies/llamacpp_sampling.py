@@ -203,31 +203,37 @@ def _fit(ids: Sequence[int], named: Sequence[int]) -> list[int]:
 
 
 def _score_the_rest(engine: LlamaEngine, call: Call, draft: Draft) -> None:
-    """Read the log-probs that the engine left out from the candidates of a second call at the same position.
-
-    The second call is made to sample a token with an empty text, which always ends on a whole character; its
-    candidates are the model's own distribution at that position, before the bias that forces it.
-    """
+    """Read the log-probs that the engine left out a second time."""
     missing = [at for at, value in enumerate(draft.logprobs) if value is None]
     for at in missing:
-        for n_candidates in (_FEW_CANDIDATES, call.vocab_size):
-            _unless_abandoned(call)
-            answer = engine.complete(
-                {
-                    "prompt": call.prompt + draft.ids[:at],
-                    "n_predict": 1,
-                    "n_probs": n_candidates,
-                    "temperature": 0.0,
-                    "logit_bias": [[call.score_with, _FORCED]],
-                    "id_slot": call.slot,
-                    "cache_prompt": True,
-                }
-            )
-            draft.logprobs[at] = answer.candidates[0].get(draft.ids[at]) if answer.candidates else None
-            if draft.logprobs[at] is not None:
-                break
+        _unless_abandoned(call)
+        draft.logprobs[at] = second_reading(engine, call, call.prompt + draft.ids[:at], draft.ids[at])
     n_read = sum(draft.logprobs[at] is not None for at in missing)
     draft.notes.append(f"{n_read} log-probs of tokens that end inside a character come from a second reading")
+
+
+def second_reading(engine: LlamaEngine, call: Call, prompt: list[int], token: int) -> float | None:
+    """Read the log-prob of ``token`` after ``prompt`` among the candidates of a call that keeps nothing sampled.
+
+    The call is made to sample a token with an empty text, which always ends on a whole character; its candidates are
+    the model's own distribution at that position, before the bias that forces it.
+    """
+    for n_candidates in (_FEW_CANDIDATES, call.vocab_size):
+        answer = engine.complete(
+            {
+                "prompt": prompt,
+                "n_predict": 1,
+                "n_probs": n_candidates,
+                "temperature": 0.0,
+                "logit_bias": [[call.score_with, _FORCED]],
+                "id_slot": call.slot,
+                "cache_prompt": True,
+            }
+        )
+        value = answer.candidates[0].get(token) if answer.candidates else None
+        if value is not None:
+            return value
+    return None
 
 
 def _unless_abandoned(call: Call) -> None:
