@@ -51,7 +51,8 @@ class SupervisedProcess(SandboxProcess):
                 self._kill("a request to it was given up")
                 raise
         if text(answer.fields, "kind") == b"died":
-            raise _died(answer, self._killed)
+            # Where it ended before the question, that report came first and knows more.
+            raise self._end() if self._death.done() else _died(answer, self._killed)
         return raise_error(answer).payload
 
     async def _ask(self, line: bytes) -> Answer:

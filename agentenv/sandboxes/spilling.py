@@ -14,11 +14,17 @@ class Spilling:
     def __init__(self, blobs: BlobSink) -> None:
         self._blobs = blobs
         self._writers: dict[bytes, BlobWriter] = {}
+        self._discarded = False
+        """Whether whoever asked has gone, perhaps while a thread was opening one."""
 
     async def add(self, stream: bytes, chunk: bytes) -> None:
         """Append to a stream."""
         if stream not in self._writers:
-            self._writers[stream] = await asyncio.to_thread(self._blobs.open)
+            writer = await asyncio.to_thread(self._blobs.open)
+            if self._discarded:
+                writer.discard()
+                return
+            self._writers[stream] = writer
         await asyncio.to_thread(self._writers[stream].write, chunk)
 
     async def commit(self, stream: bytes) -> Spill | None:
@@ -28,6 +34,7 @@ class Spilling:
 
     def discard(self) -> None:
         """Throw away what was not committed. May be called twice."""
+        self._discarded = True
         for writer in self._writers.values():
             writer.discard()
         self._writers.clear()

@@ -1,0 +1,352 @@
+"""The contract suite of sandboxes, runnable on any provider, the fake included.
+
+Use, in a test module::
+
+    class TestMySandbox(SandboxContract):
+        @pytest.fixture
+        async def provider(self):
+            async with MyProvider() as provider:
+                yield provider
+
+It runs the programs ``true false echo cat printenv pwd sleep`` and no shell, so that a fake can follow. What needs a real
+kernel (escapes, bombs, floods) is another matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from agentenv.core.deadline import Deadline, DeadlineReached
+from agentenv.core.sandbox import Execution, ProcessDied, Sandbox, SandboxLimits, SandboxProvider, SandboxSpec
+from agentenv.errors import SandboxFault
+from agentenv.testing.stores import InMemoryBlobs
+
+PATIENCE_S = 60.0
+"""Of every call of the suite; generous, since it is never what a test is about."""
+
+
+def patience() -> Deadline:
+    """Make the deadline of one call."""
+    return Deadline.after(PATIENCE_S, "the test's patience")
+
+
+async def run(sandbox: Sandbox, *argv: str, stdin: bytes = b"") -> Execution:
+    """Run a program with nothing special about it."""
+    return await sandbox.run(argv, deadline=patience(), timeout_s=PATIENCE_S, stdin=stdin)
+
+
+class SandboxContract:
+    """What every sandbox promises."""
+
+    @pytest.fixture
+    async def provider(self) -> AsyncGenerator[SandboxProvider]:
+        """Give the provider under test; overridden."""
+        raise NotImplementedError
+        yield  # noqa: PT022 - what overrides do
+
+    @pytest.fixture
+    async def sandbox(self, provider: SandboxProvider) -> AsyncGenerator[Sandbox]:
+        """Lease one with a few files."""
+        files = {"a.txt": b"alpha\n", "folder/b.txt": b"beta\n", "folder/deep/c.bin": bytes(range(256))}
+        spec = SandboxSpec(files=files, limits=SandboxLimits(output_bytes=1000, processes=64))
+        async with await provider.lease(spec, patience()) as sandbox:
+            yield sandbox
+
+    # The provider.
+
+    async def test_probe_says_that_it_works(self, provider: SandboxProvider) -> None:
+        status = await provider.probe()
+        assert status.works, status.detail
+        assert status.name == provider.name
+
+    async def test_identity_is_for_the_manifest(self, provider: SandboxProvider) -> None:
+        identity = provider.identity()
+        assert identity["kind"] == provider.name
+        assert identity == provider.identity()
+        assert {"version", "network", "weak"} <= identity.keys()
+
+    async def test_leases_share_nothing(self, provider: SandboxProvider) -> None:
+        async with (
+            await provider.lease(SandboxSpec(files={"f": b"1"}), patience()) as one,
+            await provider.lease(SandboxSpec(), patience()) as other,
+        ):
+            await one.write("g", b"2")
+            assert await other.list() == []
+
+    async def test_file_of_the_start_must_lie_in_the_workspace(self, provider: SandboxProvider) -> None:
+        """It is refused for good, and nothing is left."""
+        with pytest.raises(SandboxFault, match=r"\.\./outside") as refusal:
+            await provider.lease(SandboxSpec(files={"../outside": b""}), patience())
+        assert not refusal.value.retryable
+
+    async def test_lease_after_its_deadline(self, provider: SandboxProvider) -> None:
+        late = Deadline.after(-1.0, "a start")
+        with pytest.raises(DeadlineReached) as reached:
+            await provider.lease(SandboxSpec(), late)
+        assert reached.value.deadline is late
+
+    async def test_closing_the_provider_closes_what_is_open(self, provider: SandboxProvider) -> None:
+        sandbox = await provider.lease(SandboxSpec(), patience())
+        await provider.aclose()
+        with pytest.raises(SandboxFault):
+            await run(sandbox, "true")
+
+    # Commands.
+
+    async def test_exit_codes(self, sandbox: Sandbox) -> None:
+        done = await run(sandbox, "true")
+        assert (done.exit_code, done.timed_out, done.killed) == (0, False, 0)
+        assert done.stdout.head == done.stderr.head == b""
+        assert (await run(sandbox, "false")).exit_code == 1
+
+    async def test_missing_program_is_a_result(self, sandbox: Sandbox) -> None:
+        """127, as a shell says it, with the name on stderr."""
+        done = await run(sandbox, "no-such-program")
+        assert done.exit_code == 127
+        assert b"no-such-program" in done.stderr.head
+
+    async def test_output_and_input_are_bytes(self, sandbox: Sandbox) -> None:
+        """All 256 of them come back exactly, stdin to stdout."""
+        assert (await run(sandbox, "echo", "hello", "world")).stdout.head == b"hello world\n"
+        everything = bytes(range(256)) * 3
+        assert (await run(sandbox, "cat", stdin=everything)).stdout.head == everything
+
+    async def test_no_stdin_is_an_ended_one(self, sandbox: Sandbox) -> None:
+        done = await run(sandbox, "cat")
+        assert (done.exit_code, done.stdout.head, done.timed_out) == (0, b"", False)
+
+    async def test_environment_is_what_was_given(self, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HARNESS_SECRET", "key")
+        assert (await run(sandbox, "printenv", "HARNESS_SECRET")).exit_code == 1
+        given = await sandbox.run(
+            ["printenv", "GIVEN"], deadline=patience(), timeout_s=PATIENCE_S, env={"GIVEN": "a=b ü"}
+        )
+        assert given.stdout.head == "a=b ü\n".encode()
+        assert (await run(sandbox, "printenv", "GIVEN")).exit_code == 1
+
+    async def test_working_folder(self, sandbox: Sandbox) -> None:
+        inner = await sandbox.run(["cat", "b.txt"], deadline=patience(), timeout_s=PATIENCE_S, cwd="folder")
+        assert inner.stdout.head == b"beta\n"
+        for bad in ("missing", "a.txt", "..", "/", "folder/../.."):
+            done = await sandbox.run(["pwd"], deadline=patience(), timeout_s=PATIENCE_S, cwd=bad)
+            assert done.exit_code == 126, bad
+
+    async def test_timeout_is_a_result(self, sandbox: Sandbox) -> None:
+        """The command is stopped, the result says so, the sandbox stays."""
+        done = await sandbox.run(["sleep", "1000"], deadline=patience(), timeout_s=0.2)
+        assert done.timed_out
+        assert done.exit_code > 128
+        assert (await run(sandbox, "true")).exit_code == 0
+
+    async def test_deadline_closes_the_sandbox(self, sandbox: Sandbox) -> None:
+        """The very object that fired is named, and the sandbox is not used again."""
+        soon = Deadline.after(0.2, "the caller")
+        with pytest.raises(DeadlineReached) as reached:
+            await sandbox.run(["sleep", "1000"], deadline=soon, timeout_s=PATIENCE_S)
+        assert reached.value.deadline is soon
+        with pytest.raises(SandboxFault):
+            await run(sandbox, "true")
+
+    async def test_output_up_to_the_cap_is_whole(self, sandbox: Sandbox) -> None:
+        blobs = InMemoryBlobs()
+        content = os.urandom(1000)
+        done = await sandbox.run(["cat"], deadline=patience(), timeout_s=PATIENCE_S, stdin=content, blobs=blobs)
+        assert (done.stdout.head, done.stdout.tail, done.stdout.spill) == (content, b"", None)
+        assert (done.stdout.total_bytes, done.stdout.dropped_bytes) == (1000, 0)
+
+    @pytest.mark.parametrize("size", [1001, 300_000])
+    async def test_longer_output_keeps_both_ends_and_spills_the_whole(self, sandbox: Sandbox, size: int) -> None:
+        blobs = InMemoryBlobs()
+        content = os.urandom(size)
+        done = await sandbox.run(["cat"], deadline=patience(), timeout_s=PATIENCE_S, stdin=content, blobs=blobs)
+        out = done.stdout
+        assert (out.head, out.tail) == (content[:500], content[-500:])
+        assert (out.total_bytes, out.dropped_bytes) == (size, size - 1000)
+        assert out.spill is not None
+        assert (out.spill.sha256, out.spill.size_bytes) == (hashlib.sha256(content).hexdigest(), size)
+        assert blobs.get(out.spill.sha256) == content
+
+    async def test_without_a_blob_sink_the_middle_is_dropped(self, sandbox: Sandbox) -> None:
+        content = os.urandom(50_000)
+        out = (await run(sandbox, "cat", stdin=content)).stdout
+        assert (out.head, out.tail, out.spill) == (content[:500], content[-500:], None)
+        assert out.total_bytes == 50_000
+
+    async def test_commands_at_once_keep_apart(self, sandbox: Sandbox) -> None:
+        """Each gets its own output."""
+        done = await asyncio.gather(*(run(sandbox, "cat", stdin=b"%d" % n) for n in range(12)))
+        assert [each.stdout.head for each in done] == [b"%d" % n for n in range(12)]
+
+    async def test_text_no_program_understands(self, sandbox: Sandbox) -> None:
+        """Lone surrogates and NUL bytes are no exception."""
+        assert (await run(sandbox, "echo", "\ud800")).exit_code == 0
+        assert (await run(sandbox, "\ud800")).exit_code in {126, 127}
+        assert (await run(sandbox, "no\0program")).exit_code in {126, 127}
+
+    # Files.
+
+    async def test_files_read_as_written(self, sandbox: Sandbox) -> None:
+        assert await sandbox.read("folder/deep/c.bin") == bytes(range(256))
+        await sandbox.write("new/folders/d", b"delta")
+        assert await sandbox.read("new/folders/d") == b"delta"
+        await sandbox.write("new/folders/d", b"")
+        assert await sandbox.read("new/../new/./folders/d") == b""
+        assert (await run(sandbox, "cat", "folder/b.txt")).stdout.head == b"beta\n"
+
+    async def test_large_file(self, sandbox: Sandbox) -> None:
+        content = os.urandom(1_000_000)
+        await sandbox.write("large", content)
+        assert await sandbox.read("large", max_bytes=2_000_000) == content
+        assert await sandbox.read("large", max_bytes=300_000) == content[:300_000]
+
+    async def test_listing(self, sandbox: Sandbox) -> None:
+        assert [(each.name, each.kind) for each in await sandbox.list()] == [("a.txt", "file"), ("folder", "dir")]
+        (file,) = [each for each in await sandbox.list("folder") if each.kind == "file"]
+        assert (file.name, file.size_bytes) == ("b.txt", 5)
+
+    async def test_names_that_are_not_text(self, sandbox: Sandbox) -> None:
+        """Bytes that are no UTF-8 come as lone surrogates and go back as they were."""
+        names = ["-rf", "a\nb", "caf\udce9", "ü"]
+        for name in names:
+            await sandbox.write(f"odd/{name}", name.encode("utf-8", "surrogateescape"))
+        assert [each.name for each in await sandbox.list("odd")] == sorted(
+            names, key=lambda name: name.encode("utf-8", "surrogateescape")
+        )
+        assert await sandbox.read("odd/caf\udce9") == b"caf\xe9"
+
+    @pytest.mark.parametrize("path", ["..", "../x", "/etc/passwd", "folder/../../x", "/"])
+    async def test_paths_that_lead_out(self, sandbox: Sandbox, path: str) -> None:
+        with pytest.raises(PermissionError):
+            await sandbox.read(path)
+        with pytest.raises(PermissionError):
+            await sandbox.write(path, b"")
+        with pytest.raises(PermissionError):
+            await sandbox.list(path)
+
+    async def test_errors_of_files_say_what_is_wrong(self, sandbox: Sandbox) -> None:
+        with pytest.raises(FileNotFoundError, match="missing"):
+            await sandbox.read("missing")
+        with pytest.raises(IsADirectoryError):
+            await sandbox.read("folder")
+        with pytest.raises(IsADirectoryError):
+            await sandbox.write("folder", b"")
+        with pytest.raises(NotADirectoryError):
+            await sandbox.list("a.txt")
+        with pytest.raises(NotADirectoryError):
+            await sandbox.write("a.txt/b", b"")
+        with pytest.raises(FileNotFoundError):
+            await sandbox.list("missing")
+
+    @pytest.mark.parametrize("path", ["a\0b", "\ud800", "x" * 300, "x/" * 3000, ""])
+    async def test_names_no_file_can_have(self, sandbox: Sandbox, path: str) -> None:
+        with pytest.raises(OSError, match="Errno"):
+            await sandbox.read(path)
+        assert (await run(sandbox, "true")).exit_code == 0
+
+    async def test_file_over_the_limit_is_refused(self, provider: SandboxProvider) -> None:
+        limits = SandboxLimits(file_bytes=100_000)
+        async with await provider.lease(SandboxSpec(limits=limits), patience()) as sandbox:
+            with pytest.raises(OSError, match=r"(?i)large"):
+                await sandbox.write("f", bytes(700_000))
+            await sandbox.write("f", bytes(100_000))
+
+    async def test_snapshot_is_every_file_by_hash(self, sandbox: Sandbox) -> None:
+        blobs = InMemoryBlobs()
+        large = os.urandom(700_000)
+        await sandbox.write("empty", b"")
+        await sandbox.write("large", large)
+        snapshot = await sandbox.snapshot(blobs)
+        assert {path: blobs.get(spill.sha256) for path, spill in snapshot.items()} == {
+            "a.txt": b"alpha\n",
+            "empty": b"",
+            "folder/b.txt": b"beta\n",
+            "folder/deep/c.bin": bytes(range(256)),
+            "large": large,
+        }
+        assert snapshot["large"].size_bytes == len(large)
+
+    # Kept processes.
+
+    async def test_kept_process_answers_in_order(self, sandbox: Sandbox) -> None:
+        async with await sandbox.start(["cat"], deadline=patience()) as process:
+            for line in (b"one", b"", b"\xff\x00two", b"x" * 200_000):
+                assert await process.request(line, patience()) == line
+            assert process.alive
+            assert (await run(sandbox, "echo", "beside")).stdout.head == b"beside\n"
+            assert await process.request(b"still there", patience()) == b"still there"
+        assert not process.alive
+        with pytest.raises(ProcessDied):
+            await process.request(b"late", patience())
+
+    async def test_requests_at_once_take_turns(self, sandbox: Sandbox) -> None:
+        async with await sandbox.start(["cat"], deadline=patience()) as process:
+            lines = [b"%d" % n for n in range(10)]
+            assert await asyncio.gather(*(process.request(line, patience()) for line in lines)) == lines
+
+    async def test_kept_process_that_dies(self, sandbox: Sandbox) -> None:
+        process = await sandbox.start(["false"], deadline=patience())
+        for _ in range(2):
+            with pytest.raises(ProcessDied, match="1"):
+                await process.request(b"anyone?", patience())
+        assert not process.alive
+
+    async def test_kept_process_that_cannot_start(self, sandbox: Sandbox) -> None:
+        """It is dead from the start: the tool that wanted it says so."""
+        process = await sandbox.start(["no-such-program"], deadline=patience())
+        assert not process.alive
+        with pytest.raises(ProcessDied, match="127"):
+            await process.request(b"anyone?", patience())
+
+    async def test_kept_process_without_an_answer_is_killed(self, sandbox: Sandbox) -> None:
+        """So that a late answer is never taken for the next one. The sandbox stays."""
+        process = await sandbox.start(["sleep", "1000"], deadline=patience())
+        soon = Deadline.after(0.2, "the question")
+        with pytest.raises(DeadlineReached) as reached:
+            await process.request(b"anyone?", soon)
+        assert reached.value.deadline is soon
+        assert not process.alive
+        with pytest.raises(ProcessDied):
+            await process.request(b"anyone?", patience())
+        assert (await run(sandbox, "true")).exit_code == 0
+
+    async def test_request_is_one_line(self, sandbox: Sandbox) -> None:
+        async with await sandbox.start(["cat"], deadline=patience()) as process:
+            with pytest.raises(ValueError, match="line"):
+                await process.request(b"two\nlines", patience())
+            assert await process.request(b"one", patience()) == b"one"
+
+    # The end.
+
+    async def test_stopping_processes_spares_the_workspace(self, sandbox: Sandbox) -> None:
+        process = await sandbox.start(["cat"], deadline=patience())
+        await sandbox.write("kept", b"content")
+        await sandbox.stop_processes()
+        with pytest.raises(ProcessDied):
+            await process.request(b"anyone?", patience())
+        assert not process.alive
+        assert await sandbox.read("kept") == b"content"
+        assert (await run(sandbox, "cat", "kept")).stdout.head == b"content"
+
+    async def test_closed_sandbox_says_so(self, sandbox: Sandbox) -> None:
+        process = await sandbox.start(["cat"], deadline=patience())
+        await sandbox.aclose()
+        await sandbox.aclose()
+        assert not process.alive
+        await process.aclose()
+        for call in (
+            run(sandbox, "true"),
+            sandbox.read("a.txt"),
+            sandbox.write("a.txt", b""),
+            sandbox.list(),
+            sandbox.snapshot(InMemoryBlobs()),
+            sandbox.stop_processes(),
+            sandbox.start(["cat"], deadline=patience()),
+            process.request(b"x", patience()),
+        ):
+            with pytest.raises(SandboxFault):
+                await call

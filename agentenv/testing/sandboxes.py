@@ -1,0 +1,343 @@
+"""A working fake of a sandbox: files in a dictionary, commands by script. Passes the contract suite."""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from agentenv.core.blobs import BlobSink
+from agentenv.core.deadline import Deadline, DeadlineReached
+from agentenv.core.sandbox import (
+    Execution,
+    FileEntry,
+    Output,
+    ProcessDied,
+    ProviderStatus,
+    Sandbox,
+    SandboxLimits,
+    SandboxProcess,
+    SandboxProvider,
+    SandboxSpec,
+)
+from agentenv.errors import SandboxFault
+from agentenv.records.messages import Spill
+from agentenv.sandboxes.supervisor.capture import HeadTail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """A command as a script sees it."""
+
+    argv: tuple[str, ...]
+    """A line for the shell is ``("/bin/sh", "-c", line)``."""
+    cwd: str
+    """Relative to the workspace; ``.`` is the workspace."""
+    env: Mapping[str, str]
+    stdin: bytes
+    files: dict[str, bytes]
+    """The workspace itself: a script may change it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scripted:
+    """What a command does."""
+
+    exit_code: int = 0
+    stdout: bytes = b""
+    stderr: bytes = b""
+    hangs: bool = False
+    """It ends by its timeout only; no time passes."""
+
+
+class Reaction(Enum):
+    """What a kept process may do instead of answering."""
+
+    DIES = "dies"
+    HANGS = "hangs"
+    """The request ends by its deadline; no time passes."""
+
+
+Commands = Callable[[Invocation], Scripted | None]
+"""What a command does; None if there is no such program."""
+Answers = Callable[[bytes], bytes | Reaction]
+"""How a kept process answers one line."""
+Processes = Callable[[tuple[str, ...]], Answers | None]
+"""A kept process for a command; None if there is no such program."""
+
+
+def small_programs(invocation: Invocation) -> Scripted | None:
+    """Do what the programs do that the contract suite uses: ``true false echo cat printenv pwd sleep``."""
+    program, *arguments = invocation.argv
+    if program == "cat" and arguments:
+        path = _resolve(posixpath.join(invocation.cwd, arguments[0]))
+        if path not in invocation.files:
+            return Scripted(exit_code=1, stderr=f"cat: {arguments[0]}: No such file or directory\n".encode())
+        return Scripted(stdout=invocation.files[path])
+    if program == "printenv":
+        value = invocation.env.get(arguments[0])
+        return Scripted(exit_code=1) if value is None else Scripted(stdout=value.encode() + b"\n")
+    results = {
+        "true": Scripted(),
+        "false": Scripted(exit_code=1),
+        "echo": Scripted(stdout=" ".join(arguments).encode("utf-8", "replace") + b"\n"),
+        "cat": Scripted(stdout=invocation.stdin),
+        "pwd": Scripted(stdout=posixpath.normpath(posixpath.join("/workspace", invocation.cwd)).encode() + b"\n"),
+        "sleep": Scripted(hangs=True),
+    }
+    return results.get(program)
+
+
+def small_processes(argv: tuple[str, ...]) -> Answers | None:
+    """Be ``cat``, which answers every line with itself, ``sleep``, which never answers, or ``false``, which dies."""
+    answers: dict[str, Answers] = {
+        "cat": lambda line: line,
+        "sleep": lambda _: Reaction.HANGS,
+        "false": lambda _: Reaction.DIES,
+    }
+    return answers.get(argv[0])
+
+
+def scripted(commands: Mapping[str | tuple[str, ...], Scripted]) -> Commands:
+    """Make a script of a mapping: the arguments of a program, or a line for the shell, to what comes of it."""
+
+    def play(invocation: Invocation) -> Scripted | None:
+        if invocation.argv[:2] == ("/bin/sh", "-c") and invocation.argv[2] in commands:
+            return commands[invocation.argv[2]]
+        return commands.get(invocation.argv)
+
+    return play
+
+
+class InMemorySandbox(Sandbox):
+    """One lease of `InMemoryProvider`."""
+
+    def __init__(
+        self,
+        *,
+        files: dict[str, bytes],
+        limits: SandboxLimits,
+        commands: Commands = small_programs,
+        processes: Processes = small_processes,
+    ) -> None:
+        self.files = files
+        self.commands_run: list[tuple[str, ...]] = []
+        """Every command, in order."""
+        self.closed = False
+        self._limits = limits
+        self._commands = commands
+        self._processes = processes
+        self._kept: list[InMemoryProcess] = []
+
+    async def run(
+        self,
+        command: Sequence[str] | str,
+        *,
+        deadline: Deadline,
+        timeout_s: float,
+        cwd: str = ".",
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        blobs: BlobSink | None = None,
+    ) -> Execution:
+        self._require_open()
+        argv = _argv(command)
+        self.commands_run.append(argv)
+        result = self._play(argv, cwd, env or {}, stdin)
+        if deadline.passed or (result.hangs and deadline.remaining_s < timeout_s):
+            await self.aclose()
+            raise DeadlineReached(f"the deadline of {deadline.name} fired", deadline)
+        return Execution(
+            exit_code=143 if result.hangs else result.exit_code,
+            timed_out=result.hangs,
+            stdout=self._output(result.stdout, blobs),
+            stderr=self._output(result.stderr, blobs),
+            duration_s=timeout_s if result.hangs else 0.0,
+            killed=0,
+        )
+
+    def _play(self, argv: tuple[str, ...], cwd: str, env: Mapping[str, str], stdin: bytes) -> Scripted:
+        try:
+            folder = _resolve(cwd)
+            self._require_folder(folder)
+        except OSError as error:
+            return Scripted(exit_code=126, stderr=f"working folder: {error.strerror}\n".encode())
+        environment = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", **env}  # noqa: S108 - a name in a fake
+        invocation = Invocation(argv=argv, cwd=folder, env=environment, stdin=stdin, files=self.files)
+        result = self._commands(invocation)
+        return result or Scripted(exit_code=127, stderr=f"{argv[0]}: command not found\n".encode("utf-8", "replace"))
+
+    def _output(self, content: bytes, blobs: BlobSink | None) -> Output:
+        kept = HeadTail(self._limits.output_bytes)
+        kept.add(content)
+        head, tail = kept.parts()
+        spill = blobs.put(content) if blobs is not None and kept.overflowed else None
+        return Output(head=head, tail=tail, total_bytes=kept.total, spill=spill)
+
+    async def start(self, command: Sequence[str], *, deadline: Deadline) -> SandboxProcess:
+        self._require_open()
+        if deadline.passed:
+            await self.aclose()
+            raise DeadlineReached(f"the deadline of {deadline.name} fired", deadline)
+        process = InMemoryProcess(self, self._processes(tuple(command)))
+        self._kept.append(process)
+        return process
+
+    async def read(self, path: str, *, max_bytes: int = 1 << 20) -> bytes:
+        self._require_open()
+        place = _resolve(path)
+        if self._is_folder(place):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        self._require_folder(posixpath.dirname(place) or ".")
+        if place not in self.files:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return self.files[place][:max_bytes]
+
+    async def write(self, path: str, content: bytes) -> None:
+        self._require_open()
+        place = _resolve(path)
+        if self._is_folder(place):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if any(place.startswith(f"{file}/") for file in self.files):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        if len(content) > self._limits.file_bytes:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+        self.files[place] = content
+
+    async def list(self, path: str = ".") -> list[FileEntry]:
+        self._require_open()
+        folder = _resolve(path)
+        self._require_folder(folder)
+        start = "" if folder == "." else f"{folder}/"
+        entries: dict[str, FileEntry] = {}
+        for file, content in self.files.items():
+            if file.startswith(start):
+                name, *below = file[len(start) :].split("/")
+                kind, size = ("dir", 0) if below else ("file", len(content))
+                entries[name] = FileEntry(name=name, kind=kind, size_bytes=size)
+        return [entries[name] for name in sorted(entries, key=lambda name: name.encode("utf-8", "surrogateescape"))]
+
+    async def snapshot(self, blobs: BlobSink) -> dict[str, Spill]:
+        self._require_open()
+        return {path: blobs.put(content) for path, content in self.files.items()}
+
+    async def stop_processes(self) -> None:
+        self._require_open()
+        for process in self._kept:
+            await process.aclose()
+
+    async def aclose(self) -> None:
+        if not self.closed:
+            await self.stop_processes()
+        self.closed = True
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise SandboxFault("the sandbox was closed")
+
+    def _is_folder(self, place: str) -> bool:
+        return place == "." or any(file.startswith(f"{place}/") for file in self.files)
+
+    def _require_folder(self, place: str) -> None:
+        if self._is_folder(place):
+            return
+        if any(place == file or place.startswith(f"{file}/") for file in self.files):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), place)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), place)
+
+
+class InMemoryProcess(SandboxProcess):
+    """A kept process of `InMemorySandbox`."""
+
+    def __init__(self, sandbox: InMemorySandbox, answers: Answers | None) -> None:
+        self._sandbox = sandbox
+        self._answers = answers
+        self._end = "" if answers else "exit code 127: command not found"
+        """How it ended; empty while it has not."""
+
+    async def request(self, line: bytes, deadline: Deadline) -> bytes:
+        if b"\n" in line:
+            raise ValueError("a request is one line")
+        if self._sandbox.closed:
+            raise SandboxFault("the sandbox was closed")
+        if self._end or self._answers is None:
+            raise ProcessDied(f"the process ended: {self._end}")
+        answer = self._answers(line)
+        if answer is Reaction.HANGS or deadline.passed:
+            self._end = "a request to it was given up"
+            raise DeadlineReached(f"the deadline of {deadline.name} fired", deadline)
+        if isinstance(answer, Reaction):
+            self._end = "exit code 1"
+            raise ProcessDied(f"the process ended: {self._end}")
+        return answer
+
+    @property
+    def alive(self) -> bool:
+        return not self._end and not self._sandbox.closed
+
+    async def aclose(self) -> None:
+        self._end = self._end or "it was closed"
+
+
+class InMemoryProvider(SandboxProvider):
+    """Leases fakes. What scripts see and change is each lease's own."""
+
+    def __init__(self, *, commands: Commands = small_programs, processes: Processes = small_processes) -> None:
+        self.name = "memory"
+        self.leased: list[InMemorySandbox] = []
+        """Every sandbox it ever leased."""
+        self._commands = commands
+        self._processes = processes
+
+    async def probe(self) -> ProviderStatus:
+        return ProviderStatus(name=self.name, works=True, detail="a fake, in memory")
+
+    async def lease(self, spec: SandboxSpec, deadline: Deadline) -> Sandbox:
+        if deadline.passed:
+            raise DeadlineReached(f"the deadline of {deadline.name} fired", deadline)
+        sandbox = InMemorySandbox(files={}, limits=spec.limits, commands=self._commands, processes=self._processes)
+        for path, content in spec.files.items():
+            try:
+                await sandbox.write(path, content)
+            except OSError as error:
+                why = f"the workspace cannot have the file {path!r}: {error.strerror}"
+                raise SandboxFault.permanent(why) from error
+        self.leased.append(sandbox)
+        return sandbox
+
+    def identity(self) -> dict[str, str]:
+        return {"kind": self.name, "version": "1", "network": "none", "weak": "a fake: nothing is run"}
+
+    async def aclose(self) -> None:
+        for sandbox in self.leased:
+            await sandbox.aclose()
+
+
+def _argv(command: Sequence[str] | str) -> tuple[str, ...]:
+    return ("/bin/sh", "-c", command) if isinstance(command, str) else tuple(command)
+
+
+def _resolve(path: str) -> str:
+    """Give the path below the workspace, without dots; ``.`` is the workspace.
+
+    Raises:
+        PermissionError: It leads out.
+        OSError: No file can have this name.
+    """
+    try:
+        name = path.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise OSError(errno.EILSEQ, os.strerror(errno.EILSEQ), path) from None
+    if b"\0" in name:
+        raise OSError(errno.EINVAL, "a file name has no NUL bytes", path)
+    if any(len(part) > 255 for part in name.split(b"/")):
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
+    if not path:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    place = posixpath.normpath(path)
+    if place == ".." or place.startswith(("../", "/")):
+        raise PermissionError(errno.EACCES, "the path leads out of the workspace", path)
+    return place
