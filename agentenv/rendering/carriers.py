@@ -80,6 +80,14 @@ class ChatBuilder:
             chat.append({"role": role, "content": "\n\n".join(front)})
         return chat
 
+    def with_front(self, chat: Sequence[ChatMessage], text: str | None) -> list[ChatMessage]:
+        """Put ``text`` where system text goes, in front of a history that has none and begins with the user."""
+        if text is None:
+            return list(chat)
+        if self._traits.system_role:
+            return [{"role": "system", "content": text}, *chat]
+        return [{**chat[0], "content": f"{text}\n\n{chat[0]['content']}"}, *chat[1:]]
+
     def _append(self, chat: list[ChatMessage], message: Message, escaper: Escaper) -> None:
         text = escaper.text(message.text)
         match message.role:
@@ -133,9 +141,7 @@ class ChatBuilder:
     ) -> ChatMessage:
         """Build an assistant message; ``keep_markup`` leaves control tokens in ``text`` as they are."""
         text = text if keep_markup else escaper.text(text)
-        written = [
-            WrittenCall(name=escaper.text(call.name), arguments=escaper.value(call.arguments)) for call in calls
-        ]
+        written = [WrittenCall(name=escaper.text(call.name), arguments=escaper.value(call.arguments)) for call in calls]
         if not written or not self.native(text, calls):
             return {"role": "assistant", "content": self._style.write(text, written)}
         return {

@@ -84,9 +84,7 @@ class ChatTemplate:
             parts.append(self._now.isoformat())
         return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
 
-    def render(
-        self, messages: Sequence[ChatMessage], tools: Sequence[ChatMessage], *, generation_prompt: bool
-    ) -> str:
+    def render(self, messages: Sequence[ChatMessage], tools: Sequence[ChatMessage], *, generation_prompt: bool) -> str:
         """Render a history.
 
         Raises:
@@ -124,9 +122,12 @@ def _environment(now: datetime) -> jinja2.Environment:
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation]
     )
     environment.filters["tojson"] = _tojson
-    environment.globals.update(
-        raise_exception=_raise_exception, strftime_now=now.strftime, namespace=_TemplateNamespace
-    )
+    functions: dict[str, Any] = {
+        "raise_exception": _raise_exception,
+        "strftime_now": now.strftime,
+        "namespace": _TemplateNamespace,
+    }
+    environment.globals.update(functions)
     return environment
 
 
@@ -157,7 +158,7 @@ class _TemplateNamespace(Namespace):
 class _Generation(Extension):
     """The block tag ``generation``: it marks what an assistant wrote, and renders its body."""
 
-    tags = frozenset({"generation"})
+    tags = {"generation"}  # noqa: RUF012  # as the base class declares it
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
         next(parser.stream)

@@ -70,7 +70,21 @@ class _Reader:
         if kind in _SCALARS:
             layout = struct.Struct(f"<{count}{_SCALARS[kind]}")
             return list(layout.unpack(self._bytes(layout.size)))
-        return [self._value(kind) for _ in range(count)]
+        return self._strings(count) if kind == _STRING else [self._value(kind) for _ in range(count)]
+
+    def _strings(self, count: int) -> list[str]:
+        """Read many strings without a call for each: vocabularies have hundreds of thousands."""
+        data, at, length_at = self._data, self._at, _LENGTH.unpack_from
+        texts: list[str] = []
+        for _ in range(count):
+            (length,) = length_at(data, at)
+            start = at + _LENGTH.size
+            at = start + length
+            texts.append(data[start:at].decode("utf-8", "replace"))
+        self._at = at
+        if at > len(data):
+            raise ValueError(f"it ends at byte {len(data)}, in the middle of its metadata")
+        return texts
 
     def _string(self) -> str:
         (length,) = _LENGTH.unpack(self._bytes(_LENGTH.size))

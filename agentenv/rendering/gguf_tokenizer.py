@@ -21,14 +21,15 @@ from agentenv.rendering.hf_tokenizer import HfTokenizer
 from agentenv.rendering.model_files import Templates
 
 _CONTROL, _USER_DEFINED = 3, 4
+_DIGIT = r"\p{N}"
 _WORDS_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _WORDS_CL100K = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _SPLITS: dict[str, tuple[str, ...]] = {
     "gpt-2": (_WORDS_GPT2,),
-    "smollm": (r"\p{N}", _WORDS_GPT2),
-    "starcoder": (r"\p{N}", _WORDS_GPT2),
+    "smollm": (_DIGIT, _WORDS_GPT2),
+    "starcoder": (_DIGIT, _WORDS_GPT2),
     "qwen2": (_WORDS_CL100K % "",),
     "llama-bpe": (_WORDS_CL100K % "{1,3}",),
 }
@@ -100,11 +101,15 @@ def _definition(path: Path, metadata: Mapping[str, Any], tokens: Sequence[str]) 
 
 
 def _pre_tokenizers(patterns: Sequence[str]) -> list[dict[str, Any]]:
-    splits = [
-        {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
-        for pattern in patterns
-    ]
-    return [*splits, {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}]
+    """Write the patterns as steps, in the library's own forms where it has one: those are faster."""
+    steps: list[dict[str, Any]] = []
+    for pattern in patterns:
+        if pattern == _DIGIT:
+            steps.append({"type": "Digits", "individual_digits": True})
+        elif pattern != _WORDS_GPT2:
+            steps.append({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False})
+    own_words = patterns[-1] == _WORDS_GPT2
+    return [*steps, {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": own_words}]
 
 
 def _eos_ids(metadata: Mapping[str, Any]) -> tuple[int, ...]:
@@ -114,8 +119,12 @@ def _eos_ids(metadata: Mapping[str, Any]) -> tuple[int, ...]:
 
 def _special_tokens(metadata: Mapping[str, Any], tokens: Sequence[str]) -> dict[str, str]:
     names = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
-    numbers = {name: metadata.get(f"tokenizer.ggml.{key}_token_id") for key, name in names.items()}
-    return {name: tokens[number] for name, number in numbers.items() if number is not None and number < len(tokens)}
+    found: dict[str, str] = {}
+    for key, name in names.items():
+        number = metadata.get(f"tokenizer.ggml.{key}_token_id")
+        if isinstance(number, int) and number < len(tokens):
+            found[name] = tokens[number]
+    return found
 
 
 def _templates(metadata: Mapping[str, Any]) -> Templates | None:

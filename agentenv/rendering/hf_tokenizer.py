@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 from agentenv.errors import ConfigError
 from agentenv.rendering.control_text import spelled, well_formed
 from agentenv.rendering.model_files import ModelFiles
+from agentenv.rendering.word_cache import WordCache, agrees, word_pattern
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
 
 _REPLACEMENT = "\ufffd"
-_SHAPED_LIKE_CONTROL = re.compile(r"<[|｜].*[|｜]>")
+_SHAPED_LIKE_CONTROL = re.compile("<[|\uff5c].*[|\uff5c]>")
+_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _ANCHOR = "\ue002anchor\ue003"
 """Stands in front of text that must not be encoded as the first of a string; private, and dropped again."""
 
@@ -45,6 +47,7 @@ class HfTokenizer:
         """
         self._backend = _load(definition)
         self._added: dict[int, Any] = self._backend.get_added_tokens_decoder()
+        self._added_ids: dict[str, int] = {token.content: number for number, token in self._added.items()}
         self.control_ids: Mapping[str, int] = {
             token.content: number for number, token in self._added.items() if _is_control(token, template_text)
         }
@@ -52,6 +55,10 @@ class HfTokenizer:
         self.sha256 = sha256
         self._control_numbers = frozenset(self.control_ids.values())
         self._spelled = spelled(self.control_ids)
+        self._added_text = spelled([token.content for token in self._added.values()])
+        self._words = self._word_cache(definition)
+        if self._words is not None and not agrees(self.encode, self._encode):
+            self._words = None
         vocabulary = self._backend.get_vocab(with_added_tokens=True)
         self.vocab_size = max(vocabulary.values(), default=-1) + 1
 
@@ -71,7 +78,16 @@ class HfTokenizer:
         return self._backend.token_to_id(text)
 
     def encode(self, text: str) -> array[int]:
-        return array("i", self._backend.encode(well_formed(text), add_special_tokens=False).ids)
+        if self._words is None or not text.isascii():
+            return array("i", self._encode(text))
+        ids: list[int] = []
+        start = 0
+        for match in self._added_text.finditer(text):
+            ids += self._words.encode(text[start : match.start()])
+            ids.append(self._added_ids[match.group()])
+            start = match.end()
+        ids += self._words.encode(text[start:])
+        return array("i", ids)
 
     def encode_plain(self, text: str) -> array[int]:
         return self._encode_uncontrolled(text, anchored=False)
@@ -92,6 +108,16 @@ class HfTokenizer:
                 start = index + 1
         return "".join(parts[:-1])
 
+    def _encode(self, text: str) -> list[int]:
+        return self._backend.encode(well_formed(text), add_special_tokens=False).ids
+
+    def _word_cache(self, definition: str) -> WordCache | None:
+        """Build the shortcut for ASCII text, if the definition allows one."""
+        if any(token.lstrip or token.rstrip or token.single_word for token in self._added.values()):
+            return None
+        pattern = word_pattern(json.loads(definition))
+        return None if pattern is None else WordCache(pattern, self._encode)
+
     def _encode_uncontrolled(self, text: str, *, anchored: bool) -> array[int]:
         if not anchored and not self._spelled.search(text):
             ids = self.encode(text)
@@ -101,7 +127,8 @@ class HfTokenizer:
         if self._control_numbers.isdisjoint(ids):
             return ids
         # The model's own vocabulary spells a control token (unigram models do): keep its characters apart.
-        return array("i", [number for piece in self._cut(text) for number in self._encode_as_text(piece, anchored=True)])
+        pieces = [self._encode_as_text(piece, anchored=True) for piece in self._cut(text)]
+        return array("i", [number for piece in pieces for number in piece])
 
     def _encode_as_text(self, text: str, *, anchored: bool) -> array[int]:
         text = well_formed(text)
@@ -138,7 +165,7 @@ def _load(definition: str) -> Backend:
 
     try:
         backend = Backend.from_str(definition)
-    except Exception as error:  # noqa: BLE001  # the library raises bare Exception
+    except Exception as error:  # the library raises no narrower class
         raise ConfigError(f"the tokenizer's definition cannot be read: {error}") from error
     # Settings of the last training run are stored with a vocabulary; they must not cut or pad what we encode.
     backend.no_truncation()
@@ -184,7 +211,7 @@ def _add_missing_tokens(definition: dict[str, Any], files: ModelFiles) -> list[s
     missing = [(number, token) for number, token in sorted(files.added_tokens().items())
                if token.get("content") not in present]  # fmt: skip
     for number, token in missing:
-        flags = {key: bool(token.get(key, False)) for key in ("single_word", "lstrip", "rstrip", "normalized", "special")}
+        flags = {key: bool(token.get(key, False)) for key in _TOKEN_FLAGS}
         definition["added_tokens"].append({"id": number, "content": token["content"], **flags})
     return [str(token["content"]) for _, token in missing]
 

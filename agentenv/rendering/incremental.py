@@ -13,7 +13,7 @@ same text every time, beginning with the turn's end token. A shape that fails in
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import product
 
@@ -23,6 +23,12 @@ from agentenv.rendering.carriers import ChatBuilder
 from agentenv.rendering.chat_template import ChatMessage, ChatTemplate, TemplateRefusal
 from agentenv.rendering.control_text import ControlText, Escaper
 
+_TRICKY_TEXTS = (
+    "", " ", "  padded  ", "\n\nlines\n\n", "0", "none", "None", '{"a": [1, "b"]}', "[1, 2]", "'\"\\<>&",
+    "{{ x }} {% y %} {# z #}", "<tool_response>\nx\n</tool_response>", "<think>\nx\n</think>\n\ny",
+    "é\u2028\u00a0\U0001f600", "<|im_end|>\n<|im_start|>user", "Error: no", "https://example.org/?a=b", "x" * 5000,
+)  # fmt: skip
+"""Texts that a template might not copy as they are: trimmed, quoted, tested, or taken for something else."""
 _THOUGHT, _SAID, _ARGUMENT, _TOOL = "qzthoughtqz", "qzsaidqz", "qzgivenqz", "qztoolqz"
 
 
@@ -37,13 +43,14 @@ class Kind(StrEnum):
     SYSTEM = "system"
 
 
+_KINDS = {Role.TOOL: Kind.TOOL, Role.USER: Kind.USER, Role.SYSTEM: Kind.SYSTEM}
+
+
 def kind_of(message: Message) -> Kind | None:
     """Classify a new message; None for what cannot be one (an assistant's)."""
-    if message.role is Role.ASSISTANT:
-        return None
     if message.role is Role.TOOL and message.call_id is None:
         return Kind.ERROR
-    return Kind(message.role.value)
+    return _KINDS.get(message.role)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +61,9 @@ class Proof:
     """Why it is declined; None if the claim holds."""
     bare: bool = False
     """Whether the bridge is the same without tools, so that it may be rendered without them."""
+    pieces: tuple[str, ...] | None = None
+    """The bridge around the texts of the new messages, one piece more than there are messages; None if the template
+    does more with them than to copy them, and the bridge has to be rendered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +100,13 @@ class Extender:
     """Proves shapes and renders bridges for one template."""
 
     def __init__(
-        self, *, template: ChatTemplate, builder: ChatBuilder, control: ControlText, turn_end: str, opens_reasoning: bool
+        self,
+        *,
+        template: ChatTemplate,
+        builder: ChatBuilder,
+        control: ControlText,
+        turn_end: str,
+        opens_reasoning: bool,
     ) -> None:
         self._template = template
         self._builder = builder
@@ -119,7 +135,8 @@ class Extender:
             bridge = bridges.pop()
             if not all(message.text in bridge for message in news):
                 return Proof(failure="the template leaves a new message out")
-            return Proof(failure=None, bare=self.bridge(news, tools=(), escaper=self._control.escaper()) == bridge)
+            bare = self.bridge(news, tools=(), escaper=self._control.escaper()) == bridge
+            return Proof(failure=None, bare=bare, pieces=self._pieces(bridge, kinds) if bare else None)
         except (_NotShown, TemplateRefusal) as error:
             return Proof(failure=str(error))
 
@@ -135,15 +152,36 @@ class Extender:
         whole = self._template.render(chat, tools, generation_prompt=True)
         return whole[self._end_of(whole, turn, 0) :]
 
+    def _pieces(self, bridge: str, kinds: Sequence[Kind]) -> tuple[str, ...] | None:
+        """Cut the bridge around the new texts, if any text whatever would be copied there as it is.
+
+        Only for results: what a template does with a user's text is the likeliest to depend on it.
+        """
+        if not set(kinds) <= {Kind.TOOL, Kind.ERROR}:
+            return None
+        rest, pieces = bridge, list[str]()
+        for message in _made_up(kinds):
+            piece, _, rest = rest.partition(message.text)
+            pieces.append(piece)
+        pieces.append(rest)
+        for shift in range(len(_TRICKY_TEXTS)):
+            news = [
+                replace(message, text=_TRICKY_TEXTS[(shift + index) % len(_TRICKY_TEXTS)], name=f"qz{index}nameqz")
+                for index, message in enumerate(_made_up(kinds))
+            ]
+            news = [replace(message, call_id=message.call_id and f"t9c{index}") for index, message in enumerate(news)]
+            escaper = self._control.escaper()
+            written = escaper.restore(self.bridge(news, tools=(), escaper=escaper))
+            if written != spliced(pieces, [message.text for message in news]):
+                return None
+        return tuple(pieces)
+
     def _bridge_of(self, case: _Case, setting: _Setting) -> str | None:
         """Give the bridge in one case, having checked everything else that the claim says of it.
 
         None if the template does not take the case's history in the first place.
         """
-        front: list[ChatMessage] = []
-        if setting.tools_text is not None:
-            front = self._builder.chat([], tools_text=setting.tools_text, escaper=self._control.escaper())
-        history = [*front, *case.history]
+        history = self._builder.with_front(case.history, setting.tools_text)
         after = [*history, case.turn.chat, *self._chat(setting.news, self._control.escaper())]
         try:
             before = self._template.render(history, setting.tools, generation_prompt=True)
@@ -213,6 +251,11 @@ class Extender:
             last_word=f"{_ARGUMENT}{len(calls) - 1}" if calls else text,
             exact=not calls,
         )
+
+
+def spliced(pieces: Sequence[str], texts: Sequence[str]) -> str:
+    """Put texts between pieces."""
+    return "".join([part for pair in zip(pieces, texts, strict=False) for part in pair] + [pieces[-1]])
 
 
 class _NotShown(Exception):

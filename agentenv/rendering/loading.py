@@ -46,13 +46,9 @@ def load_text_model(source: str | Path) -> TextModel:
     path = Path(source).expanduser()
     if path.is_file():
         model = read_gguf(path)
-        return TextModel(
-            tokenizer=model.tokenizer, special_tokens=model.special_tokens, templates=model.templates
-        )
+        return TextModel(tokenizer=model.tokenizer, special_tokens=model.special_tokens, templates=model.templates)
     files = ModelFiles.read(path if path.is_dir() else _from_hub(str(source)))
-    return TextModel(
-        tokenizer=read_hf_tokenizer(files), special_tokens=files.special_tokens, templates=files.templates
-    )
+    return TextModel(tokenizer=read_hf_tokenizer(files), special_tokens=files.special_tokens, templates=files.templates)
 
 
 def load_tokenizer(source: str | Path) -> ControlTokenizer:
@@ -129,7 +125,7 @@ CHATML = (
     "{{- '<|im_start|>system\n' }}{%- if ns.system %}{{- ns.system + '\n\n' }}{%- endif %}"
     "{{- 'Tools, one JSON signature per line:\n' }}"
     "{%- for tool in tools %}{{- tool | tojson + '\n' }}{%- endfor %}"
-    "{{- '\nTo call one, write:\n<tool_call>\n{\"name\": NAME, \"arguments\": OBJECT}\n</tool_call><|im_end|>\n' }}"
+    '{{- \'\nTo call one, write:\n<tool_call>\n{"name": NAME, "arguments": OBJECT}\n</tool_call><|im_end|>\n\' }}'
     "{%- elif ns.system %}{{- '<|im_start|>system\n' + ns.system + '<|im_end|>\n' }}{%- endif %}"
     "{%- for message in messages %}"
     "{%- if message.role == 'system' and loop.first %}{%- continue %}{%- endif %}"

@@ -133,7 +133,8 @@ class Prober:
         return unknown is not None and RESULT in unknown and written["tool"] == unknown.replace("qzroleqz", "tool")
 
     def _shows_tools(self) -> bool:
-        written = self._render([{"role": "system", "content": SYSTEM}, _user()], tools=[_SCHEMA], generation_prompt=True)
+        system: ChatMessage = {"role": "system", "content": SYSTEM}
+        written = self._render([system, _user()], tools=[_SCHEMA], generation_prompt=True)
         written = written or self._render([_user()], tools=[_SCHEMA], generation_prompt=True)
         return written is not None and TOOL in written and ARGUMENT in written
 

@@ -85,7 +85,7 @@ def _own_style(
     if style is None:
         raise ConfigError(
             f"the chat template writes tool calls in a form that no call style reads: {written[:200]!r}. "
-            f"Give call_style, one of {', '.join(styles)}: tools are then described in the system message, in that form."
+            f"Give call_style, one of {', '.join(styles)}: tools are then described in the system message, that way."
         )
     return style
 

@@ -11,17 +11,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from agentenv.core.renderer import RendererIdentity
-from agentenv.errors import ConfigError, UsageError
+from agentenv.errors import UsageError
 from agentenv.records.messages import Message, ParsedTurn, Role, ToolCall, ToolSpec
 from agentenv.rendering.calls.reasoning import CLOSE, OPEN, split_reasoning
 from agentenv.rendering.calls.style import CallStyle, WrittenCall
 from agentenv.rendering.carriers import ChatBuilder, describe_tools, tool_schema
 from agentenv.rendering.chat_template import ChatMessage, ChatTemplate, TemplateRefusal
 from agentenv.rendering.control_text import ControlText, ControlTokenizer, Escaper
-from agentenv.rendering.incremental import Extender, Kind, Proof, kind_of
+from agentenv.rendering.incremental import Extender, Kind, Proof, kind_of, spliced
 from agentenv.rendering.template_form import TemplateForm, find_form
 
 _MAX_TOOLSETS = 64
+
+_Shape = tuple[tuple[Kind, ...], bool]
+"""What follows a turn, and whether there is reasoning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,15 +38,13 @@ class _Toolset:
     """For the system text; None where the template shows tools, or there are none."""
     clean: bool
     """Whether nothing in it spells a control token."""
-    proofs: dict[tuple[tuple[Kind, ...], bool], Proof] = field(default_factory=dict[tuple[tuple[Kind, ...], bool], Proof])
+    proofs: dict[_Shape, Proof] = field(default_factory=dict[_Shape, Proof])
 
 
 class TemplateRenderer:
     """Implements `agentenv.core.renderer.Renderer` over a tokenizer and a chat template."""
 
-    def __init__(
-        self, *, tokenizer: ControlTokenizer, template: ChatTemplate, call_style: str | None = None
-    ) -> None:
+    def __init__(self, *, tokenizer: ControlTokenizer, template: ChatTemplate, call_style: str | None = None) -> None:
         """Find out by rendering what the template can carry and which call style it writes.
 
         Raises:
@@ -59,12 +60,13 @@ class TemplateRenderer:
         self._style: CallStyle = self._form.style
         self._builder = ChatBuilder(traits=self._form.traits, style=self._style)
         self._extender = self._make_extender()
-        self._openings = [tokenizer.encode(text) for text in self._form.openings]
+        self._openings = [tokenizer.encode(text).tobytes() for text in self._form.openings]
         self._turn_end_id = None if self._form.turn_end is None else tokenizer.control_ids[self._form.turn_end]
         first = () if self._turn_end_id is None else (self._turn_end_id,)
         self._stops = tuple(dict.fromkeys([*first, *tokenizer.eos_ids]))
         self._dropped = _dropped(tokenizer.control_ids, self._style)
-        self._thought_ids = [tokenizer.control_ids.get(tag) for tag in (OPEN, CLOSE)]
+        thoughts = (tokenizer.control_ids.get(tag) for tag in (OPEN, CLOSE))
+        self._thought_ids = [None if number is None else array("i", [number]).tobytes() for number in thoughts]
         self._toolsets: deque[_Toolset] = deque(maxlen=_MAX_TOOLSETS)
 
     @property
@@ -146,9 +148,7 @@ class TemplateRenderer:
             opens_reasoning=self._form.opens_reasoning,
         )
 
-    def _extension(
-        self, previous: array[int], news: Sequence[Message], tools: Sequence[ToolSpec]
-    ) -> array[int] | str:
+    def _extension(self, previous: array[int], news: Sequence[Message], tools: Sequence[ToolSpec]) -> array[int] | str:
         """Give the ids to append, or the reason why there are none."""
         kinds = [kind for kind in map(kind_of, news) if kind is not None]
         if self._extender is None:
@@ -163,13 +163,20 @@ class TemplateRenderer:
         if proof.failure is not None:
             return proof.failure
         escaper = self._control.escaper()
-        schemas = () if proof.bare else self._escaped(toolset, escaper).schemas
         try:
-            bridge = self._extender.bridge(news, tools=schemas, escaper=escaper)
+            bridge = self._bridge(self._extender, proof, news, toolset, escaper)
         except TemplateRefusal as error:
             return str(error)
         ids = self._control.encode(self._tokenizer, bridge, escaper)
         return ids[1:] if closed else ids
+
+    def _bridge(
+        self, extender: Extender, proof: Proof, news: Sequence[Message], toolset: _Toolset, escaper: Escaper
+    ) -> str:
+        if proof.pieces is not None:
+            return spliced(proof.pieces, [escaper.text(message.text) for message in news])
+        schemas = () if proof.bare else self._escaped(toolset, escaper).schemas
+        return extender.bridge(news, tools=schemas, escaper=escaper)
 
     def _closed(self, previous: array[int]) -> bool | str:
         """Say whether the sampled turn has its end token; a text if what was sampled cannot be extended."""
@@ -177,24 +184,22 @@ class TemplateRenderer:
         if start is None:
             return "the ids hold no generation prompt of this template"
         sampled = previous[start:]
-        if not sampled or sampled[-1] not in self._stops:
-            inner, closed = sampled, False
-        else:
-            inner, closed = sampled[:-1], True
-        if any(stop in inner for stop in self._stops):
+        last = sampled[-1] if sampled else None
+        closed = last in self._stops
+        if sum(map(sampled.count, self._stops)) > closed:
             return "something was sampled after the end of the turn"
-        if closed and sampled[-1] != self._turn_end_id:
-            return f"the turn ended with id {sampled[-1]}, the template ends turns with {self._turn_end_id}"
+        if closed and last != self._turn_end_id:
+            return f"the turn ended with id {last}, the template ends turns with {self._turn_end_id}"
         return closed
 
     def _start_of_turn(self, previous: array[int]) -> int | None:
         """Find the end of the last generation prompt, looking at the last few ids first."""
         for window in (256, 4096, len(previous)):
             offset = max(0, len(previous) - window)
-            recent = previous[offset:]
-            ends = [end for end in (_rfind(recent, opening) for opening in self._openings) if end is not None]
-            if ends:
-                return offset + max(ends)
+            recent = previous[offset:].tobytes()
+            start = max(_end_of_last(recent, opening) for opening in self._openings)
+            if start >= 0:
+                return offset + start // previous.itemsize
         return None
 
     def _proof(self, extender: Extender, kinds: tuple[Kind, ...], toolset: _Toolset, previous: array[int]) -> Proof:
@@ -208,9 +213,7 @@ class TemplateRenderer:
         key = (kinds, reasoning)
         if key not in toolset.proofs:
             shown = self._escaped(toolset, self._control.escaper())
-            toolset.proofs[key] = extender.prove(
-                kinds, reasoning=reasoning, tools=shown.schemas, tools_text=shown.text
-            )
+            toolset.proofs[key] = extender.prove(kinds, reasoning=reasoning, tools=shown.schemas, tools_text=shown.text)
         return toolset.proofs[key]
 
     def _has_reasoning(self, previous: array[int]) -> bool:
@@ -219,7 +222,8 @@ class TemplateRenderer:
         Where the tags are no tokens of their own, the text decides, and a spelling counts.
         """
         if None not in self._thought_ids:
-            return any(_rfind(previous, array("i", [number])) is not None for number in self._thought_ids if number)
+            data = previous.tobytes()
+            return any(_end_of_last(data, number) >= 0 for number in self._thought_ids if number is not None)
         text = self._tokenizer.decode(previous)
         return OPEN in text or CLOSE in text
 
@@ -248,9 +252,7 @@ class TemplateRenderer:
 
     def _compose_by_style(self, text: str, calls: Sequence[ToolCall]) -> array[int]:
         escaper = self._control.escaper()
-        written = [
-            WrittenCall(name=escaper.text(call.name), arguments=escaper.value(call.arguments)) for call in calls
-        ]
+        written = [WrittenCall(name=escaper.text(call.name), arguments=escaper.value(call.arguments)) for call in calls]
         prefix = f"{CLOSE}\n\n" if self._form.opens_reasoning else ""
         body = prefix + self._style.write(escaper.text(text), written)
         ids = self._encode_turn(body, escaper) if body else array("i")
@@ -260,7 +262,7 @@ class TemplateRenderer:
     def _encode_turn(self, body: str, escaper: Escaper) -> array[int]:
         """Encode what stands after a generation prompt, as it is encoded there if that is an extension of it."""
         if self._form.openings:
-            opening = self._openings[0]
+            opening = self._tokenizer.encode(self._form.openings[0])
             ids = self._control.encode(self._tokenizer, self._form.openings[0] + body, escaper)
             if ids[: len(opening)] == opening:
                 return ids[len(opening) :]
@@ -311,10 +313,9 @@ def _dropped(control_ids: Mapping[str, int], style: CallStyle) -> frozenset[int]
     return frozenset(number for token, number in control_ids.items() if token not in kept)
 
 
-def _rfind(ids: array[int], pattern: array[int]) -> int | None:
-    """Find the last occurrence of ``pattern`` and give the index after it; a search over bytes, so it costs little."""
-    data, wanted, size = ids.tobytes(), pattern.tobytes(), ids.itemsize
-    found = data.rfind(wanted)
-    while found >= 0 and found % size:
-        found = data.rfind(wanted, 0, found + len(wanted) - 1)
-    return None if found < 0 else found // size + len(pattern)
+def _end_of_last(data: bytes, pattern: bytes) -> int:
+    """Find the last occurrence of ids in ids, both as bytes of int32, and give where it ends; -1 if there is none."""
+    found = data.rfind(pattern)
+    while found >= 0 and found % 4:
+        found = data.rfind(pattern, 0, found + len(pattern) - 1)
+    return found + len(pattern) if found >= 0 else -1

@@ -11,6 +11,7 @@ import hashlib
 from array import array
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from agentenv.errors import ConfigError, UnknownNameError
@@ -22,9 +23,7 @@ if TYPE_CHECKING:
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _UPPER, _LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
 _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s"
-_CL100K = (
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s"
-)
+_CL100K = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s"
 _O200K = "|".join(
     (
         rf"[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]*[{_LOWER}]+{_CONTRACTIONS}?",
@@ -126,7 +125,7 @@ class TiktokenTokenizer:
             return "\ufffd".encode()
 
 
-def _tiktoken():  # noqa: ANN202  # a module
+def _tiktoken() -> ModuleType:
     try:
         import tiktoken
     except ImportError as error:
@@ -136,8 +135,10 @@ def _tiktoken():  # noqa: ANN202  # a module
 
 def _read_ranks(path: Path) -> dict[bytes, int]:
     ranks: dict[bytes, int] = {}
+    number = 0
     try:
-        for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        for line in path.read_bytes().splitlines():
+            number += 1
             if line.strip():
                 token, rank = line.split()
                 ranks[base64.b64decode(token, validate=True)] = int(rank)

@@ -52,11 +52,12 @@ class Hermes:
 
 def _without_tags(text: str) -> Found:
     """Text is an answer, unless it is nothing but a call without its tags."""
-    if _BARE.match(text) and isinstance(decoded := decode_at(text, 0), Decoded):
-        if not text[decoded.end :].strip() and isinstance(call_of(decoded.value), WrittenCall):
-            reason = f"A tool call stands between {_OPEN} and {_CLOSE}. Write it in this form:\n{_FORM}"
-            return Found(text=text.strip(), errors=(mistake(reason, text.strip()),))
-    return Found(text=text.strip())
+    text = text.strip()
+    decoded = decode_at(text, 0) if _BARE.match(text) else ""
+    if isinstance(decoded, Decoded) and decoded.end == len(text) and isinstance(call_of(decoded.value), WrittenCall):
+        reason = f"A tool call stands between {_OPEN} and {_CLOSE}. Write it in this form:\n{_FORM}"
+        return Found(text=text, errors=(mistake(reason, text),))
+    return Found(text=text)
 
 
 def _end_of(text: str, tag: re.Match[str]) -> int:
