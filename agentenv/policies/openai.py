@@ -16,7 +16,7 @@ import msgspec
 from agentenv.core.deadline import Deadline, DeadlineReached
 from agentenv.core.policy import Policy, PolicyIdentity, Reply, SampleRequest
 from agentenv.core.renderer import Renderer
-from agentenv.errors import ConfigError, OrderError, PolicyServerFault
+from agentenv.errors import ConfigError, OrderError, PolicyServerFault, UsageError
 from agentenv.policies.probe import ask_model
 from agentenv.policies.refusals import refusal
 from agentenv.policies.transport import HttpTransport, RetryRules
@@ -140,14 +140,14 @@ class OpenAiPolicy(Policy):
             )
         text = choice.message.content or ""
         calls, notes = _calls(choice.message.tool_calls or [])
-        ids = self._compose(text, calls, finish)
+        ids, compose_notes = self._compose(text, calls, finish)
         stops = self._renderer.stop_token_ids if self._renderer is not None else ()
         return Reply(
             sampled=Sampled(
                 completion_ids=pack_ids(ids),
                 version_spans=(VersionSpan(start=0, end=len(ids), version=None),) if ids else (),
                 text=text,
-                notes=notes,
+                notes=notes + compose_notes,
             ),
             finish=finish,
             stop_token_id=ids[-1] if finish is Finish.STOP and ids and ids[-1] in stops else None,
@@ -156,7 +156,8 @@ class OpenAiPolicy(Policy):
             retries=reply.attempts - 1,
         )
 
-    def _compose(self, text: str, calls: list[ToolCall], finish: Finish) -> array[int]:
+    def _compose(self, text: str, calls: list[ToolCall], finish: Finish) -> tuple[array[int], tuple[str, ...]]:
+        """Write text and calls as ids; the notes say what could not be written as it came."""
         renderer = self._renderer
         if renderer is None:
             if calls:
@@ -164,11 +165,26 @@ class OpenAiPolicy(Policy):
                     f"The server answered with the tool calls {[call.name for call in calls]}, and there is no "
                     "renderer to write them for the environment. Configure a tokenizer and template for this policy."
                 )
-            return array("i")
-        ids = renderer.compose(text, calls)
+            return array("i"), ()
+        ids, notes = _written(renderer, text, calls)
         if finish is Finish.LENGTH and ids and ids[-1] in renderer.stop_token_ids:
             del ids[-1]
-        return ids
+        return ids, notes
+
+
+def _written(renderer: Renderer, text: str, calls: list[ToolCall]) -> tuple[array[int], tuple[str, ...]]:
+    """Compose a turn. A text that the call style cannot carry goes in plainly, or beside calls not at all."""
+    try:
+        return renderer.compose(text.strip(), calls), ()
+    except UsageError:
+        if not calls:
+            ids = renderer.tokenizer.encode_plain(text)
+            ids.extend(renderer.stop_token_ids[:1])
+            return ids, ("the text does not read back as a turn: written plainly",)
+    try:
+        return renderer.compose("", calls), ("the text beside the calls does not read back: left out of the ids",)
+    except UsageError as error:
+        raise PolicyServerFault(f"The server's tool calls cannot be written for the environment: {error}") from error
 
 
 def chat_body(model: str, request: SampleRequest) -> dict[str, Any]:

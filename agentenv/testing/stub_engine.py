@@ -84,6 +84,8 @@ class StubEngine(AsyncResource):
             self.tokenizer.vocab_size, stop_ids=stops, script=self.options.script, flat=self.options.flat
         )
         self.latency_s = self.options.latency_s
+        self.delays: dict[int, float] = {}
+        """Latency of requests with these seeds instead, in seconds."""
         self.in_flight = 0
         """Sampling requests being worked on."""
         self.served = 0
@@ -277,16 +279,17 @@ class StubEngine(AsyncResource):
             max_tokens=limit,
             stop_ids=params.stop_token_ids,
         )
-        aborted = fault is StubFault.ABORT or (self.latency_s > 0.0 and await self._aborted())
+        latency_s = self.delays.get(params.seed, self.latency_s)
+        aborted = fault is StubFault.ABORT or (latency_s > 0.0 and await self._aborted(latency_s))
         return spoil(StubAnswer.of(drawn, label=self.weight_label, aborted=aborted), fault, self.model.vocab_size)
 
     def _scored(self, law: Law) -> Law:
         return law if self.options.logprobs_mode == "processed_logprobs" else Law(1.0)
 
-    async def _aborted(self) -> bool:
+    async def _aborted(self, latency_s: float) -> bool:
         """Wait out the latency; True if a pause cut it short."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(self.latency_s):
+            async with asyncio.timeout(latency_s):
                 await self._abort.wait()
                 return True
         await self._running.wait()

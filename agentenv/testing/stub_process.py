@@ -17,6 +17,7 @@ import msgspec
 
 from agentenv.core.lifetime import AsyncResource, finish
 from agentenv.errors import HarnessFault
+from agentenv.rendering.loading import load_tokenizer
 from agentenv.testing.stub_engine import Mode, StubEngine, StubOptions
 from agentenv.testing.stub_model import Script
 
@@ -38,9 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--completions", type=Path, help="JSON list of lists of ids to say; the seed picks one")
     parser.add_argument("--logprobs", choices=sorted(_MODES), default="processed")
     parser.add_argument("--shape", choices=("ids", "strings", "none"), default="ids", help="of the generate route")
+    parser.add_argument("--tokenizer", type=Path, help="model directory or GGUF file; bytes without it")
     parser.add_argument("--window", type=int, default=65536, help="tokens")
     given = parser.parse_args(arguments)
     options = StubOptions(
+        tokenizer=load_tokenizer(given.tokenizer) if given.tokenizer else None,
         latency_s=given.latency_ms / 1000.0,
         script=from_file(given.completions) if given.completions else None,
         logprobs_mode=_MODES[given.logprobs],
