@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from agentenv.rollout.collector import Tally
 
 
-def collect(  # noqa: PLR0913 - one parameter per flag
+def collect(  # noqa: PLR0913, PLR0917 - one parameter per flag
     suite: Annotated[str, typer.Argument(help="Registered suite, path of a suite.py, or module:attribute.")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; default runs/SUITE-POLICY.")] = None,
     policy: Annotated[
@@ -39,7 +39,7 @@ def collect(  # noqa: PLR0913 - one parameter per flag
     top_k: Annotated[int, typer.Option(help="0: no cut.")] = 0,
     min_p: Annotated[float, typer.Option()] = 0.0,
     repetition_penalty: Annotated[float, typer.Option()] = 1.0,
-    max_tokens: Annotated[int, typer.Option(help="Longest reply.")] = 512,
+    max_tokens: Annotated[int, typer.Option(help="Longest reply.")] = 2048,
     budget: Annotated[list[str] | None, typer.Option(help="Collector budget KIND=LIMIT; may be repeated.")] = None,
     show_budgets: Annotated[str, typer.Option(help="none, tool_result or first_message.")] = "none",
     compressor: Annotated[str, typer.Option(help="none, window:N, clear-tool-results:N[,keep=K].")] = "none",

@@ -31,7 +31,7 @@ def _installed(package: str, extra: str) -> str:
 
 async def _sandboxes() -> bool:
     """Start every provider once; say whether none works."""
-    from agentenv.sandboxes.table import PROVIDERS
+    from agentenv.sandboxes.providers import PROVIDERS
 
     works = False
     for name, make in PROVIDERS.items():

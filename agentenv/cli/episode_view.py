@@ -92,13 +92,13 @@ def _print_step_head(console: Console, record: EpisodeRecord, step: StepRecord, 
     console.print()
     console.print(
         Text(
-            f"── turn {step.turn} · {step.purpose} · segment {step.segment}{began} · prompt {step.prompt_length} tokens",
+            f"── turn {step.turn} · {step.purpose} · segment {step.segment}{began} · prompt {step.prompt_length}",
             style="bold",
         )
     )
     for entry in step.visibility:
         seen = entry.level is not VisibilityLevel.ABSENT
-        place = f"visible at tokens {entry.token_start}–{entry.token_end}" if seen else "not visible"
+        place = f"visible at tokens {entry.token_start} to {entry.token_end}" if seen else "not visible"
         why = f", removed by compaction {entry.compaction_id}" if entry.compaction_id else ""
         console.print(Text(f"   rule {entry.constraint_id}: {place}{why}", style="blue" if seen else "bold red"))
 
@@ -119,15 +119,15 @@ def _print_step_tail(console: Console, step: StepRecord) -> None:
         f"[{span.start}:{span.end}] {span.version or 'unknown'}" for span in step.sampled.version_spans
     )
     budgets = ", ".join(f"{state.name} {state.remaining:g}/{state.limit:g} left" for state in step.budgets)
-    lines = [
-        f"   {step.completion_length} sampled, finish {step.finish}, seed {step.seed}, T={step.sampling.temperature:g}, "
-        f"log-probs {spans or 'none'}, weights {versions or 'unknown'}",
-        f"   budgets: {budgets}" if budgets else "",
-        *(f"   note: {note}" for note in step.sampled.notes),
-        *(
-            f"   call {r.call_id} {r.name}: {r.status}, exit {r.exit_code}, dropped {r.bytes_dropped} B"
-            for r in step.results
-        ),
+    head = (
+        f"   {step.completion_length} sampled, finish {step.finish}, seed {step.seed}, "
+        f"T={step.sampling.temperature:g}, log-probs {spans or 'none'}, weights {versions or 'unknown'}"
+    )
+    lines = [head, f"   budgets: {budgets}" if budgets else ""]
+    lines += [f"   note: {note}" for note in step.sampled.notes]
+    lines += [
+        f"   call {r.call_id} {r.name}: {r.status}, exit {r.exit_code}, {r.bytes_dropped} bytes dropped"
+        for r in step.results
     ]
     console.print(Text("\n".join(line for line in lines if line), style="dim"))
     for breach in step.breaches:
@@ -147,9 +147,9 @@ def _print_compactions(console: Console, compactions: Sequence[Compaction]) -> N
         what += f" replaced {replaced}" if replaced else ""
         console.print(
             Text(
-                f"── compaction {compaction.id} by {compaction.compressor} ({compaction.trigger}): {compaction.outcome}, "
-                f"{compaction.tokens_before} → {compaction.tokens_after} tokens, budget {compaction.budget_tokens} "
-                f"{what}{' — ' + compaction.reason if compaction.reason else ''}",
+                f"── compaction {compaction.id} by {compaction.compressor} ({compaction.trigger}): "
+                f"{compaction.outcome}, {compaction.tokens_before} to {compaction.tokens_after} "
+                f"tokens, budget {compaction.budget_tokens} {what}{' — ' + compaction.reason if compaction.reason else ''}",
                 style="bold blue",
             )
         )

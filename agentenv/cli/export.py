@@ -24,10 +24,10 @@ def export(
     path = out or run / f"export.{to}"
     with stored_run(run) as stored:
         keys = stored.reader.attempts() if every_attempt else None
-        report = EXPORTERS[to]().write(stored.records(keys), path)
+        report = EXPORTERS[to](run_id=stored.manifest["run"]["id"]).write(stored.records(keys), path)
     print(f"{report.rows} rows of {report.episodes} episodes in {path}")
     for reason, count in sorted(report.dropped.items()):
-        print(f"left out: {count} × {reason}")
+        print(f"left out: {count} x {reason}")
 
 
 def register(app: typer.Typer, policy: typer.Typer) -> None:

@@ -26,11 +26,11 @@ def _tools() -> list[tuple[str, str]]:
 def _compressors() -> list[tuple[str, str]]:
     from agentenv.compressors.table import COMPRESSORS
 
-    return [(kind.form, kind.purpose) for kind in COMPRESSORS.values()]
+    return [(name, f"{kind.purpose}. Write {kind.form}") for name, kind in COMPRESSORS.items()]
 
 
 def _sandboxes() -> list[tuple[str, str]]:
-    from agentenv.sandboxes.table import PROVIDERS
+    from agentenv.sandboxes.providers import PROVIDERS
 
     return [(name, "agentenv doctor proves whether it works here") for name in PROVIDERS]
 

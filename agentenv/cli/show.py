@@ -39,6 +39,10 @@ def show(
         print_episode(record, stored.renderer(tokenizer), tokens=tokens)
 
 
+_WIDE = 200
+"""Columns of a table that goes to a file or a pipe."""
+
+
 def _list(stored: StoredRun) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -61,7 +65,10 @@ def _list(stored: StoredRun) -> None:
             str(record.outcome),
             str(len(record.breaches) or ""),
         )
-    Console().print(table)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDE)
+    console.print(table)
 
 
 def register(app: typer.Typer, policy: typer.Typer) -> None:

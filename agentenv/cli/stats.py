@@ -15,12 +15,13 @@ def stats(run: Annotated[Path, typer.Argument(help="Run folder.")]) -> None:
 
 def print_stats(run: Path) -> None:
     """Print the numbers of a run."""
+    from agentenv.cli.stats_view import stats_text
     from agentenv.config.reading import stored_run
     from agentenv.metrics.stats import summarise
-    from agentenv.metrics.text import stats_text
 
     with stored_run(run) as stored:
-        summary = summarise(stored.records())
+        keys = sorted(stored.reader.attempts())
+        summary = summarise(stored.records(keys), wall_clock_s=stored.reader.wall_clock_s())
     print(stats_text(summary))
 
 

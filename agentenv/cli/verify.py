@@ -28,7 +28,7 @@ def verify(
     with stored_run(run) as stored:
         findings, records = _audit(stored)
         if engine is not None:
-            findings += asyncio.run(_rescore(stored, records, engine, tolerance))
+            findings += _rescore(stored, records, engine, tolerance)
     for finding in findings[:most]:
         print(f"law {finding.law}  {finding.where}: {finding.text}")
     if len(findings) > most:
@@ -57,10 +57,16 @@ def _audit(stored: StoredRun) -> tuple[list[Finding], list[EpisodeRecord]]:
     return findings, records
 
 
-async def _rescore(stored: StoredRun, records: list[EpisodeRecord], engine: str, tolerance: float) -> list[Finding]:
+def _rescore(stored: StoredRun, records: list[EpisodeRecord], engine: str, tolerance: float) -> list[Finding]:
     from agentenv.cli.rescoring import rescore_records
+    from agentenv.config.run_config import PolicyConfig
 
-    return await rescore_records(records, stored.manifest, engine, tolerance)
+    found = asyncio.run(rescore_records(records, stored.manifest, engine, tolerance, PolicyConfig().api_key))
+    print(
+        f"{found.compared} log-probs compared with the engine's own, largest difference {found.worst:.2g}; "
+        f"{found.unknown} of unknown distribution, {found.unscored} that the engine does not score"
+    )
+    return found.findings
 
 
 def register(app: typer.Typer, policy: typer.Typer) -> None:

@@ -10,11 +10,12 @@ from typing import Any
 
 from agentenv.config.policies import renderer_from
 from agentenv.core.renderer import Renderer
-from agentenv.core.store import AttemptKey, FactReader
+from agentenv.core.store import AttemptKey
 from agentenv.engine.fold import fold
 from agentenv.errors import ConfigError, UnknownNameError
 from agentenv.records.episode import EpisodeRecord
 from agentenv.rollout.schedule import final_attempts
+from agentenv.storage.reader import JournalReader
 from agentenv.storage.run_folder import RunFolder
 
 
@@ -23,7 +24,7 @@ class StoredRun:
     """A run folder, whether or not it is still being written."""
 
     folder: RunFolder
-    reader: FactReader
+    reader: JournalReader
 
     @property
     def manifest(self) -> Any:

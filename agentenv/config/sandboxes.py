@@ -16,7 +16,7 @@ async def choose_provider(name: str) -> SandboxProvider:
         UnknownNameError: No such provider.
         SandboxFault: It does not work here; says why and what to do.
     """
-    from agentenv.sandboxes.table import PROVIDERS
+    from agentenv.sandboxes.providers import PROVIDERS
 
     if name != "auto" and name not in PROVIDERS:
         raise UnknownNameError.of("sandbox", name, ["auto", *PROVIDERS])

@@ -1,0 +1,56 @@
+"""``agentenv policy serve``: a local engine that speaks vLLM's tokens endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from agentenv.config.run_config import PolicyConfig
+
+
+def serve(
+    policy: Annotated[str, typer.Option(help="smollm2 or llamacpp.")] = "smollm2",
+    model: Annotated[str | None, typer.Option(help="A GGUF file, for llamacpp.")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8000,
+    context: Annotated[int | None, typer.Option(help="Window of each reply in tokens.")] = None,
+    slots: Annotated[int, typer.Option(help="Replies at once.")] = 4,
+    threads: Annotated[int, typer.Option(help="Threads of the engine.")] = 1,
+) -> None:
+    """Serve a local model until Ctrl-C; point --policy vllm --url at it."""
+    from agentenv.config.run_config import PolicyConfig
+
+    config = PolicyConfig(kind=policy, model=model, context_window=context, slots=slots, threads=threads)
+    asyncio.run(_serve(config, host, port))
+
+
+async def _serve(config: PolicyConfig, host: str, port: int) -> None:
+    from agentenv.cli.progress import end_on_sigterm
+    from agentenv.config.policies import build_policy
+    from agentenv.local.server import serve as serve_policy
+
+    end_on_sigterm()
+    acting = await build_policy(config)
+    async with acting.policy as policy:
+        await policy.start()
+        await serve_policy(
+            policy,
+            acting.renderer.tokenizer,
+            host=host,
+            port=port,
+            api_key=config.api_key,
+            ready=lambda address: print(
+                f"serving at {address}; try: agentenv collect arithmetic --policy vllm --url {address} "
+                f"--tokenizer {acting.source}",
+                flush=True,
+            ),
+        )
+
+
+def register(app: typer.Typer, policy: typer.Typer) -> None:
+    """Add the command."""
+    del app
+    policy.command("serve")(serve)
