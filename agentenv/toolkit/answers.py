@@ -11,7 +11,7 @@ from agentenv.records.axes import Outcome
 from agentenv.records.episode import RewardComponent
 
 _NUMBER = re.compile(
-    r"(?<![A-Za-z0-9.,])"  # not inside a word or another number
+    r"(?<![A-Za-z0-9])(?<![0-9]\.)"  # not inside a word or another number
     r"[-\u2212]?"
     r"(?:[0-9]{1,3}(?:[,\u00a0\u202f_'][0-9]{3})+(?![0-9])|[0-9]+)"
     r"(?:\.[0-9]+)?"

@@ -12,12 +12,12 @@ from pathlib import Path
 from agentenv.core.task import Task, Turn
 from agentenv.core.tool import Tool
 from agentenv.toolkit.suite import Variant, call, exact_answer, messages, scripted, seeded_suite, system, turn_budget
-from agentenv_tools.files import files
 
 from agentenv_tasks.lookup_archive import ENTRIES_PER_FILE, Stop, build_archive
+from agentenv_tools.files import files
 
 _SYSTEM = "Find the answer in the files with the given tools. Then write one sentence that ends with the number."
-_PAGE = 80
+_PAGE = 60
 """Lines the reference reads at once."""
 
 
@@ -68,4 +68,4 @@ def _find(stop: Stop, *, searching: bool) -> list[Turn]:
     if searching:
         return [call("files_search", pattern=stop.code, path=stop.path)]
     pages = range(1, stop.line + 1, _PAGE)
-    return [call("files_read", path=stop.path, start=page, end=page + _PAGE - 1) for page in pages]
+    return [call("files_read", path=stop.path, first_line=page, last_line=page + _PAGE - 1) for page in pages]

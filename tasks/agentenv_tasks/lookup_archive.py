@@ -58,7 +58,8 @@ def build_archive(rng: random.Random, *, hops: int, rooms: int) -> Archive:
 def _file(rng: random.Random, path: str, paths: list[str], trail: tuple[Stop, ...], count: int) -> bytes:
     others = [other for other in paths if other != path]
     taken = {stop.code for stop in trail}
-    lines = [_idle_entry(rng, others, taken) for _ in range(ENTRIES_PER_FILE)]
+    codes = [code if code not in taken else _near(code, taken) for code in _codes(rng, ENTRIES_PER_FILE)]
+    lines = _entries(rng, codes, _endings(rng, others, ENTRIES_PER_FILE))
     for index, stop in enumerate(trail):
         if stop.path == path:
             _lay(rng, lines, trail, index, count, others)
@@ -75,43 +76,55 @@ def _lay(
         ending = f"Continued under {following.code} in {following.path}."
     else:
         ending = f"Closed with {count} sheets."
+    near = _near(stop.code, {other.code for other in trail})
+    entry, near_entry, withdrawn = _entries(rng, [stop.code, near, stop.code], [ending, *_endings(rng, others, 2)])
     free = [line for line in range(ENTRIES_PER_FILE) if line != stop.line - 1]
-    near, withdrawn = rng.sample(free, k=2)
-    lines[stop.line - 1] = _entry(rng, stop.code, ending)
-    lines[near] = _entry(rng, _near(stop.code, {other.code for other in trail}), _ending(rng, others))
-    lines[withdrawn] = f"WITHDRAWN {_entry(rng, stop.code, _ending(rng, others))}"
+    near_line, withdrawn_line = rng.sample(free, k=2)
+    lines[stop.line - 1] = entry
+    lines[near_line] = near_entry
+    lines[withdrawn_line] = f"WITHDRAWN {withdrawn}"
 
 
-def _idle_entry(rng: random.Random, others: list[str], taken: set[str]) -> str:
-    code = _code(rng)
-    while code in taken:
-        code = _code(rng)
-    return _entry(rng, code, _ending(rng, others))
-
-
-def _entry(rng: random.Random, code: str, ending: str) -> str:
-    return (
-        f"[{code}] {rng.randint(2, 90)} {rng.choice(_THINGS)}, {rng.choice(_STATES)}, "
-        f"received {rng.randint(1871, 1969)} from {rng.choice(_KEEPERS)}. {ending}"
+def _entries(rng: random.Random, codes: list[str], endings: list[str]) -> list[str]:
+    """Write entries; whole columns are drawn at once, which is several times as fast as one by one."""
+    n = len(codes)
+    columns = zip(
+        codes,
+        rng.choices(range(2, 91), k=n),
+        rng.choices(_THINGS, k=n),
+        rng.choices(_STATES, k=n),
+        rng.choices(range(1871, 1970), k=n),
+        rng.choices(_KEEPERS, k=n),
+        endings,
+        strict=True,
     )
+    return [
+        f"[{code}] {count} {things}, {state}, received {year} from {keeper}. {ending}"
+        for code, count, things, state, year, keeper, ending in columns
+    ]
 
 
-def _ending(rng: random.Random, others: list[str]) -> str:
-    if rng.random() < 0.2:
-        return f"Closed with {rng.randint(1_000, 9_999)} sheets."
-    return f"Continued under {_code(rng)} in {rng.choice(others)}."
+def _endings(rng: random.Random, others: list[str], n: int) -> list[str]:
+    closed = rng.choices((True, False, False, False, False), k=n)
+    counts = rng.choices(range(1_000, 10_000), k=n)
+    columns = zip(closed, counts, _codes(rng, n), rng.choices(others, k=n), strict=True)
+    return [
+        f"Closed with {count} sheets." if over else f"Continued under {code} in {path}."
+        for over, count, code, path in columns
+    ]
 
 
-def _code(rng: random.Random) -> str:
-    return f"{rng.choice(_LETTERS)}{rng.choice(_LETTERS)}-{rng.randint(1_000, 9_999)}"
+def _codes(rng: random.Random, n: int) -> list[str]:
+    columns = zip(
+        rng.choices(_LETTERS, k=n), rng.choices(_LETTERS, k=n), rng.choices(range(1_000, 10_000), k=n), strict=True
+    )
+    return [f"{first}{second}-{number}" for first, second, number in columns]
 
 
 def _distinct_codes(rng: random.Random, n: int) -> list[str]:
     codes: list[str] = []
     while len(codes) < n:
-        code = _code(rng)
-        if code not in codes:
-            codes.append(code)
+        codes += [code for code in _codes(rng, 1) if code not in codes]
     return codes
 
 

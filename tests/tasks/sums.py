@@ -1,6 +1,7 @@
 """A user's own suite: what ``agentenv collect path/to/sums.py`` needs, in 20 lines."""
 
 from agentenv.toolkit.suite import Task, Variant, call, exact_answer, messages, scripted, seeded_suite
+
 from agentenv_tools.calculator import calculator
 
 

@@ -10,8 +10,8 @@ import pytest
 from agentenv.records.axes import CallStatus
 from agentenv.records.messages import Message, Role
 from agentenv.toolkit.suite import last_number
-from agentenv_tasks.arithmetic import suite
 
+from agentenv_tasks.arithmetic import suite
 from tests.tasks.playing import play
 
 

@@ -27,14 +27,14 @@ from agentenv.toolkit.suite import (
     turn_budget,
     user,
 )
-from agentenv_tools.files import files
-from agentenv_tools.python import python
-from agentenv_tools.shell import shell
-from agentenv_tools.submit import submit
 
 from agentenv_tasks.keep_original.conversions import CONVERSIONS, Conversion
 from agentenv_tasks.keep_original.documents import TOPICS, write_documents
 from agentenv_tasks.keep_original.grading import ConversionGrader
+from agentenv_tools.files import files
+from agentenv_tools.python import python
+from agentenv_tools.shell import shell
+from agentenv_tools.submit import submit
 
 _SYSTEM = "You work in a folder of files with the given tools. When the work is done, call submit."
 _DOCUMENTS = {1: 4, 2: 8}
@@ -89,7 +89,7 @@ def suite(draw: Variant) -> Task:
     )
 
 
-_SUBMIT = call("submit", answer="done")
+_SUBMIT = call("submit")
 
 
 def _conversation(
@@ -132,8 +132,9 @@ def _visible_rule(reading: Sequence[Turn], conversion: Conversion, keep: Constra
     def play(view: ScriptView) -> Turn:
         if view.turn < len(reading):
             return reading[view.turn]
-        if view.turn == len(reading) and keep.text not in view.prompt_text:
-            return in_place
-        return _write(conversion) if view.turn <= len(reading) + 1 else _SUBMIT
+        visible = keep.text in view.prompt_text
+        if view.turn == len(reading):
+            return _write(conversion) if visible else in_place
+        return _SUBMIT if visible or view.turn > len(reading) + 1 else _write(conversion)
 
     return play

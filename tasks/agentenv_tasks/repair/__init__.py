@@ -10,18 +10,18 @@ from pathlib import Path
 
 from agentenv.core.task import OnText, Task, Turn
 from agentenv.toolkit.suite import Variant, call, messages, scripted, seeded_suite, system, turn_budget
+
+from agentenv_tasks.repair.grading import GRADE_TIMEOUT_S, HiddenTests
+from agentenv_tasks.repair.project import Project, build_project
 from agentenv_tools.files import files
 from agentenv_tools.python import python
 from agentenv_tools.shell import shell
 from agentenv_tools.submit import submit
 
-from agentenv_tasks.repair.grading import GRADE_TIMEOUT_S, HiddenTests
-from agentenv_tasks.repair.project import Project, build_project
-
 _SYSTEM = "You repair Python projects in a folder of files with the given tools. When the work is done, call submit."
 _TURNS = 30
-_RUN_TESTS = call("shell", command="python3 -m unittest")
-_SUBMIT = call("submit", answer="done")
+_RUN_TESTS = call("shell", command="python3 -B -m unittest")
+_SUBMIT = call("submit")
 
 
 @seeded_suite(

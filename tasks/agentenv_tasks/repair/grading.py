@@ -6,7 +6,7 @@ What stands between a policy and a verdict it did not earn:
   of the policy is gone; the expected answers never reach it. They are compared here, outside.
 - Each check has a process of its own, in Python's isolated mode without site packages, so no ``sitecustomize``,
   ``conftest``, environment variable or user folder takes part. The workspace comes last on the module path: nothing
-  in it can stand in for a standard module.
+  in it can stand in for a standard module. Compiled files in it are not read: sources count.
 - An answer counts only in one line that begins with a number drawn for this process. A module that ends the process,
   prints, or writes such a line itself gains nothing: what counts are the values, and only code that works them out
   from the inputs has them.
@@ -27,7 +27,6 @@ from agentenv.records.axes import Outcome
 from agentenv.records.episode import RewardComponent
 
 GRADE_TIMEOUT_S = 120.0
-_CHECK_TIMEOUT_S = 5.0
 _GRACE_S = 10.0
 
 _PROGRAM = """
@@ -37,6 +36,7 @@ answer = os.dup(1)
 null = os.open(os.devnull, os.O_RDWR)
 for stream in (0, 1, 2):
     os.dup2(null, stream)
+sys.pycache_prefix = "/nowhere"
 sys.path.append(os.getcwd())
 import importlib
 module = importlib.import_module(job["module"])
@@ -55,7 +55,7 @@ os.write(answer, (job["nonce"] + json.dumps(seen) + "\\n").encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HiddenCheck:
+class AnsweredCheck:
     """Calls into one module, and what a right module answers."""
 
     module: str
@@ -66,9 +66,11 @@ class HiddenCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HiddenTests:
-    """Gives 1.0 if every check passes, else 0.0."""
+    """Gives 1.0 if every check passes, else 0.0. Stops at the first that does not."""
 
-    checks: tuple[HiddenCheck, ...]
+    checks: tuple[AnsweredCheck, ...]
+    check_timeout_s: float = 20.0
+    """Seconds for one check. A right module takes a few milliseconds; the rest is for a busy machine."""
 
     async def __call__(self, state: GradeState) -> Grade:
         if state.sandbox is None:
@@ -76,7 +78,7 @@ class HiddenTests:
         passed = 0
         missed = ""
         for check in self.checks:
-            if problem := await _problem(state.sandbox, check):
+            if problem := await _problem(state.sandbox, check, self.check_timeout_s):
                 missed = f"; {check.module}.{check.calls[0][0]}: {problem}"
                 break
             passed += 1
@@ -90,18 +92,18 @@ class HiddenTests:
         return Grade(components=(component,), outcome=Outcome.SUCCESS if right else Outcome.FAILURE)
 
 
-async def _problem(sandbox: Sandbox, check: HiddenCheck) -> str:
+async def _problem(sandbox: Sandbox, check: AnsweredCheck, timeout_s: float) -> str:
     """Run one check; empty if it passes, else what is wrong in a few words."""
     nonce = secrets.token_hex(16)
     job = json.dumps({"nonce": nonce, "module": check.module, "calls": check.calls})
     execution = await sandbox.run(
         ["python3", "-I", "-S", "-B", "-c", _PROGRAM],
-        deadline=Deadline.after(_CHECK_TIMEOUT_S + _GRACE_S, "hidden test"),
-        timeout_s=_CHECK_TIMEOUT_S,
+        deadline=Deadline.after(timeout_s + _GRACE_S, "hidden test"),
+        timeout_s=timeout_s,
         stdin=job.encode(),
     )
     if execution.timed_out:
-        return f"no answer within {_CHECK_TIMEOUT_S:g} s"
+        return f"no answer within {timeout_s:g} s"
     answers = _answers(execution, nonce)
     if answers is None:
         return f"no answer, exit code {execution.exit_code}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentenv_tasks.repair.grading import HiddenCheck
+from agentenv_tasks.repair.grading import AnsweredCheck
 from agentenv_tasks.repair.unit import Bug, Check, Unit, UnitMaker, observe
 from agentenv_tasks.repair.units_lists import LIST_UNITS
 from agentenv_tasks.repair.units_numbers import NUMBER_UNITS
@@ -34,15 +34,9 @@ class Project:
     right: str
     """Its text with and without the bug."""
     files: dict[str, bytes]
-    hidden: tuple[HiddenCheck, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sorted:
-    """Checks of a unit with what a right module answers, parted by whether a bug shows in them."""
-
-    telling: list[tuple[Check, list[dict[str, Any]]]]
-    sound: list[tuple[Check, list[dict[str, Any]]]]
+    visible: tuple[AnsweredCheck, ...]
+    """What the tests in ``files`` check."""
+    hidden: tuple[AnsweredCheck, ...]
 
 
 def build_project(rng: random.Random, index: int) -> Project:
@@ -55,20 +49,20 @@ def build_project(rng: random.Random, index: int) -> Project:
     unit = UNITS[at](rng)
     bug = unit.bugs[index // len(UNITS) % len(unit.bugs)]
     broken = unit.broken(bug)
-    checks = _sort_checks(unit, broken, rng)
-    if len(checks.telling) < 2:
-        raise ValueError(f"{unit.name}: bug {bug.kind} ({bug.wrong!r}) shows in {len(checks.telling)} checks, needs 2")
     others = [maker(rng) for maker in rng.sample([*UNITS[:at], *UNITS[at + 1 :]], k=_COMPANIONS)]
     package = rng.choice(_PACKAGES)
+    telling, sound = _parted(unit, broken, package, rng)
+    if len(telling) < 2:
+        raise ValueError(f"{unit.name}: bug {bug.kind} ({bug.wrong!r}) shows in {len(telling)} checks, needs 2")
+    visible = {unit.name: [*sound[:2], telling[0]]}
+    hidden = [*telling[1 : 1 + _HIDDEN_TELLING], *sound[2 : 2 + _HIDDEN_SOUND]]
+    for other in others:
+        answered = _answered(other, rng.sample(_distinct(other), k=3), package)
+        visible[other.name] = answered[:2]
+        hidden.append(answered[2])
     files = _modules(package, [unit, *others])
     files[f"{package}/{unit.name}.py"] = broken.encode()
-    files[f"tests/test_{unit.name}.py"] = _visible_tests(package, unit.name, [*checks.sound[:2], checks.telling[0]])
-    hidden = [*checks.telling[1 : 1 + _HIDDEN_TELLING], *checks.sound[2 : 2 + _HIDDEN_SOUND]]
-    found = [_hidden(package, unit.name, check, answers) for check, answers in hidden]
-    for other in others:
-        sound = _sort_checks(other, other.source, rng).sound
-        files[f"tests/test_{other.name}.py"] = _visible_tests(package, other.name, sound[:2])
-        found.append(_hidden(package, other.name, *sound[2]))
+    files |= {f"tests/test_{name}.py": _tests(package, name, checks) for name, checks in visible.items()}
     return Project(
         package=package,
         bug=bug,
@@ -76,19 +70,33 @@ def build_project(rng: random.Random, index: int) -> Project:
         broken=broken,
         right=unit.source,
         files=files,
-        hidden=tuple(found),
+        visible=tuple(check for checks in visible.values() for check in checks),
+        hidden=tuple(hidden),
     )
 
 
-def _sort_checks(unit: Unit, source: str, rng: random.Random) -> _Sorted:
-    checks = list(unit.checks)
+def _parted(
+    unit: Unit, broken: str, package: str, rng: random.Random
+) -> tuple[list[AnsweredCheck], list[AnsweredCheck]]:
+    """Give the checks in which the bug shows, and those in which it does not, each in random order."""
+    checks = _distinct(unit)
     rng.shuffle(checks)
-    parted = _Sorted(telling=[], sound=[])
-    for check in checks:
-        answers = observe(unit.source, check)
-        tells = source != unit.source and observe(source, check) != answers
-        (parted.telling if tells else parted.sound).append((check, answers))
-    return parted
+    telling: list[AnsweredCheck] = []
+    sound: list[AnsweredCheck] = []
+    for answered, seen in zip(_answered(unit, checks, package), observe(broken, checks), strict=True):
+        (sound if seen == list(answered.expected) else telling).append(answered)
+    return telling, sound
+
+
+def _distinct(unit: Unit) -> list[Check]:
+    return list({repr(check): check for check in unit.checks}.values())
+
+
+def _answered(unit: Unit, checks: Sequence[Check], package: str) -> list[AnsweredCheck]:
+    return [
+        AnsweredCheck(module=f"{package}.{unit.name}", calls=check.calls, expected=tuple(answers))
+        for check, answers in zip(checks, observe(unit.source, checks), strict=True)
+    ]
 
 
 def _modules(package: str, units: Sequence[Unit]) -> dict[str, bytes]:
@@ -96,29 +104,19 @@ def _modules(package: str, units: Sequence[Unit]) -> dict[str, bytes]:
     contracts = "\n\n".join(f"## {package}.{unit.name}\n\n{unit.contract}" for unit in ordered)
     names = ", ".join(unit.name for unit in ordered)
     files = {
-        "README.md": f"# {package}\n\nRun the tests with `python3 -m unittest`.\n\n{contracts}\n".encode(),
+        "README.md": f"# {package}\n\nRun the tests with `python3 -B -m unittest`.\n\n{contracts}\n".encode(),
         f"{package}/__init__.py": f'"""{package.capitalize()}: {names}."""\n'.encode(),
         "tests/__init__.py": b"",
     }
     return files | {f"{package}/{unit.name}.py": unit.source.encode() for unit in ordered}
 
 
-def _hidden(package: str, name: str, check: Check, answers: Sequence[dict[str, Any]]) -> HiddenCheck:
-    return HiddenCheck(module=f"{package}.{name}", calls=check.calls, expected=tuple(answers))
-
-
-def _visible_tests(package: str, name: str, cases: Sequence[tuple[Check, Sequence[dict[str, Any]]]]) -> bytes:
-    lines = [
-        "import unittest",
-        "",
-        f"from {package} import {name}",
-        "",
-        "",
-        f"class {name.title().replace('_', '')}Test(unittest.TestCase):",
-    ]
-    for number, (check, answers) in enumerate(cases, start=1):
+def _tests(package: str, name: str, checks: Sequence[AnsweredCheck]) -> bytes:
+    title = name.title().replace("_", "")
+    lines = ["import unittest", "", f"from {package} import {name}", "", "", f"class {title}Test(unittest.TestCase):"]
+    for number, check in enumerate(checks, start=1):
         lines.append(f"    def test_{number}(self):")
-        for (function, arguments), answer in zip(check.calls, answers, strict=True):
+        for (function, arguments), answer in zip(check.calls, check.expected, strict=True):
             lines += _assertion(f"{name}.{function}", arguments, answer)
         lines.append("")
     return ("\n".join(lines) + '\n\nif __name__ == "__main__":\n    unittest.main()\n').encode()

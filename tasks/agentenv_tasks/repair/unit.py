@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from string import Template
 from textwrap import dedent
+from types import CodeType
 from typing import Any
 
 
@@ -89,15 +90,20 @@ def chain(*calls: tuple[str, tuple[Any, ...]]) -> Check:
     return Check(calls=calls)
 
 
-def observe(source: str, check: Check) -> list[dict[str, Any]]:
-    """Run one check against a source of this package, in a fresh namespace.
+def observe(source: str, checks: Sequence[Check]) -> list[list[dict[str, Any]]]:
+    """Run checks against a source of this package, each in a fresh namespace.
 
     Returns:
-        For each call what came back or was raised, and the arguments afterwards, as JSON would carry them. The
-        same shape as the program in ``grading.py`` writes.
+        Per check, for each call what came back or was raised, and the arguments afterwards, as JSON would carry
+        them. The same shape as the program in ``grading.py`` writes.
     """
+    code = compile(source, "<unit>", "exec")
+    return [_observe(code, check) for check in checks]
+
+
+def _observe(code: CodeType, check: Check) -> list[dict[str, Any]]:
     namespace: dict[str, Any] = {"__name__": "observed"}
-    exec(compile(source, "<unit>", "exec"), namespace)  # noqa: S102 - our own templates, never a policy's text
+    exec(code, namespace)  # noqa: S102 - our own templates, never a policy's text
     seen: list[dict[str, Any]] = []
     for function, arguments in check.calls:
         given = json.loads(json.dumps(arguments))

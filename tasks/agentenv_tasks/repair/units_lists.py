@@ -297,6 +297,7 @@ def distinct(rng: random.Random) -> Unit:
         checks=(
             check("distinct", ["STRASSE", "ab", "straße", "AB"]),
             check("distinct", ["b", "a", "B", "c", "A"]),
+            check("distinct", ["Maß", "MASS", "x", "mass"]),
             *(check("distinct", words) for words in lists),
             *(check("grouped", words) for words in lists[:3]),
             check("grouped", ["Apple", "ant", "bee"]),

@@ -65,6 +65,7 @@ def ledger(rng: random.Random) -> Unit:
             check("overdrawn", {"b": -5, "a": -5, "c": 5}, 5),
             check("overdrawn", {"y": -9, "z": 3, "x": -20}, 2),
             check("overdrawn", {"tax": -30, "cash": -40}, 1),
+            check("overdrawn", {"m": 3, "o": -12, "n": 1}, 6),
         ),
         below="at or below" if inclusive else "below",
         test="<=" if inclusive else "<",
