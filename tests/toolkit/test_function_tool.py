@@ -152,6 +152,12 @@ async def test_the_example_shown_is_a_valid_call(arguments: dict[str, Any]) -> N
         paint.convert(call["arguments"])
 
 
+def test_what_only_fails_together_still_has_a_line() -> None:
+    """A key that is no text cannot come from JSON; the answer is a text all the same."""
+    with pytest.raises(InvalidArguments, match='there is no argument "3"'):
+        paint.convert({"what": "x", "times": 1, 3: 4})  # type: ignore[dict-item]
+
+
 def test_deeply_nested_arguments_are_refused_or_passed() -> None:
     deep: Any = []
     for _ in range(100_000):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 from agentenv.core.deadline import Deadline
-from agentenv.core.sandbox import Sandbox
+from agentenv.core.sandbox import Execution, Output, Sandbox
 from agentenv.core.tool import ToolContext
+from agentenv.errors import ToolFault
 from agentenv.records.axes import CallStatus
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agentenv_tools.files import MAX_FILE_BYTES, _not_once, files, files_edit, files_list, files_read, files_write
-from agentenv_tools.search import files_search
+from agentenv_tools.search import _shown, files_search
 from tests.toolkit.kit import call_one
 
 
@@ -238,6 +239,34 @@ async def test_searches_that_cannot_be_are_told(context: ToolContext) -> None:
         assert says in (await call_one(files_search, context, pattern="x", path=path)).text
     for pattern in ("", "a\nb", "a\0", "\ud800"):
         assert (await call_one(files_search, context, pattern=pattern)).status is CallStatus.INVALID_ARGUMENTS
+
+
+async def test_search_that_takes_too_long_is_stopped(context: ToolContext) -> None:
+    """A pattern with exponential cost costs the sandbox its time limit and the harness nothing."""
+    await put(context, a=("a" * 40 + "b\n") * 20_000)
+    arguments = {"pattern": r"^(a*)(a*)\1\2\1b$", "regex": True}
+    result = await files_search.call(arguments, context, Deadline.after(3.3, "episode"))
+    assert result.status is CallStatus.TIMEOUT
+    assert result.text == "[stopped: the search took too long; narrow it]"
+
+
+async def test_search_without_its_programs_is_a_fault() -> None:
+    nothing = Output(head=b"")
+    missing = Execution(
+        exit_code=127,
+        timed_out=False,
+        stdout=nothing,
+        stderr=Output(head=b"no grep\n", total_bytes=8),
+        duration_s=0.0,
+        killed=0,
+    )
+    with pytest.raises(ToolFault, match="the sandbox has no grep"):
+        _shown(missing, 1)
+
+
+async def test_list_of_what_is_no_folder_is_told(context: ToolContext) -> None:
+    await put(context, a="")
+    assert '"a" is not a folder' in (await call_one(files_list, context, path="a")).text
 
 
 async def test_odd_file_names_are_shown_as_escapes(context: ToolContext) -> None:

@@ -28,7 +28,7 @@ async def test_state_survives_calls_and_exceptions(context: ToolContext) -> None
     status, text = await run(context, "x += 1\nprint('before')\n1/0\nx = 0")
     assert status is CallStatus.ERROR
     assert text.startswith("before\nTraceback (most recent call last):\n")
-    assert 'File "<call 3>", line 3, in <module>\n    1/0\n' in text
+    assert 'File "<call 2>", line 3, in <module>\n    1/0\n' in text
     assert text.endswith("ZeroDivisionError: division by zero\n")
     assert 'File "<string>"' not in text
     assert await run(context, "x * 2") == (CallStatus.OK, "42\n")
@@ -123,6 +123,36 @@ async def test_death_is_told_and_the_next_call_works(context: ToolContext, code:
     assert says in text
     assert LOST in text
     assert await run(context, "1 + 1") == (CallStatus.OK, "2\n")
+
+
+async def test_answer_to_another_question_is_not_taken(context: ToolContext) -> None:
+    """A line that looks like an answer and carries another id breaks the channel; it is never shown as output."""
+    forged = '{"id": 99, "state": "ok", "head": "", "tail": "", "total_bytes": 0}'
+    code = (
+        f"import os\nfor fd in range(3, 20):\n  try: os.write(fd, {forged!r}.encode() + b'\\n')\n  except OSError: pass"
+    )
+    status, text = await run(context, code)
+    assert status is CallStatus.ERROR
+    assert "wrote into the interpreter's own channel" in text
+    assert LOST in text
+
+
+async def test_sandbox_without_a_working_python_is_a_fault(
+    context: ToolContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for program in ("no-such-python", "true"):
+        monkeypatch.setattr("agentenv_tools.python._PROGRAM", program)
+        with pytest.raises(ToolFault, match=f"no working {program}") as caught:
+            await run(context, "1")
+        assert not caught.value.retryable
+
+
+async def test_files_of_the_workspace_cannot_break_the_interpreter(context: ToolContext) -> None:
+    """Modules that the policy wrote are imported by its own code alone."""
+    assert context.sandbox is not None
+    for name in ("json", "ast", "base64", "mine"):
+        await context.sandbox.write(f"{name}.py", b"raise RuntimeError('poison')" if name != "mine" else b"x = 7")
+    assert await run(context, "import mine\nmine.x") == (CallStatus.OK, "7\n")
 
 
 async def test_flood_is_bounded_and_counted(context: ToolContext) -> None:

@@ -120,7 +120,7 @@ class _Interpreter(AsyncResource):
     async def _start(self, deadline: Deadline) -> SandboxProcess:
         """Start a process and see that it answers."""
         await self.aclose()
-        self._process = process = await self._sandbox.start([_PROGRAM, "-u", "-c", _driver()], deadline=deadline)
+        self._process = process = await self._sandbox.start([_PROGRAM, "-I", "-c", _driver()], deadline=deadline)
         try:
             await self._ask(process, "", DEFAULT_TIMEOUT_S, deadline)
         except (ProcessDied, msgspec.DecodeError) as error:
