@@ -38,6 +38,7 @@ UNPRIVILEGED_UID = 10001
 """A bare number; no account is needed."""
 
 _PATH = "/usr/local/bin:/usr/bin:/bin"
+_SEARCH_PATH = f"{_PATH}:/usr/sbin:/sbin"
 _INTERPRETERS = ("/usr/bin/python3", "/usr/local/bin/python3")
 """Below ``/usr``, which is what a sandbox sees of the host; readable for every user, unlike one in a home folder."""
 _SUPERVISOR = "/run/supervisor.zip"
@@ -61,11 +62,12 @@ class BwrapLauncher(Launcher):
         ("LANG", "C.UTF-8"),
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, search_path: str = _SEARCH_PATH) -> None:
         self.uid = os.geteuid() or UNPRIVILEGED_UID
+        self._search_path = search_path
 
     async def launch(self, workspace: Path, limits: SandboxLimits) -> Launch:
-        program = [*self._other_user(), _program("bwrap", "bubblewrap")]
+        program = [*self._other_user(), self._program("bwrap", "bubblewrap")]
         await asyncio.to_thread(supervisor_zip, _interpreter())  # made once; later calls find it
         ours, theirs = socket.socketpair()
         try:
@@ -114,7 +116,21 @@ class BwrapLauncher(Launcher):
         if os.geteuid() != 0:
             return []
         uid = str(self.uid)
-        return [_program("setpriv", "util-linux"), "--reuid", uid, "--regid", uid, "--clear-groups", "--no-new-privs"]
+        return [
+            self._program("setpriv", "util-linux"),
+            "--reuid",
+            uid,
+            "--regid",
+            uid,
+            "--clear-groups",
+            "--no-new-privs",
+        ]
+
+    def _program(self, name: str, package: str) -> str:
+        found = shutil.which(name, path=self._search_path)
+        if found is None:
+            raise SandboxFault.permanent(f"{name} is not installed. Remedy: apt-get install {package}")
+        return found
 
     def _arguments(self, workspace: Path, limits: SandboxLimits, given: list[int]) -> list[str]:
         def data(content: bytes, path: str) -> list[str]:
@@ -153,15 +169,22 @@ class BwrapLauncher(Launcher):
         return "Try: bwrap --unshare-all --ro-bind / / true"
 
     def identity(self) -> dict[str, str]:
-        said = subprocess.run([_program("bwrap", "bubblewrap"), "--version"], capture_output=True, check=False)
+        said = subprocess.run([self._program("bwrap", "bubblewrap"), "--version"], capture_output=True, check=False)
         return {"version": said.stdout.decode(errors="replace").strip(), "user": str(self.uid), "root": _system()}
 
 
 class BwrapProvider(SupervisedProvider):
     """Leases bubblewrap sandboxes: the default on Linux."""
 
-    def __init__(self, *, workspace_root: Path | None = None) -> None:
-        super().__init__(BwrapLauncher(), workspace_root=workspace_root)
+    def __init__(self, *, workspace_root: Path | None = None, search_path: str = _SEARCH_PATH) -> None:
+        """Make a provider; nothing is started.
+
+        Args:
+            workspace_root: Folder for the workspaces, which the sandboxes' user can reach; None is the system's for
+                temporary files.
+            search_path: Where ``bwrap`` and ``setpriv`` are looked for.
+        """
+        super().__init__(BwrapLauncher(search_path=search_path), workspace_root=workspace_root)
 
 
 class _BwrapContainer(Container):
@@ -235,13 +258,6 @@ def _memory(content: bytes, given: list[int]) -> int:
         view = view[os.write(fd, view) :]
     os.lseek(fd, 0, os.SEEK_SET)
     return fd
-
-
-def _program(name: str, package: str) -> str:
-    found = shutil.which(name, path=f"{_PATH}:/usr/sbin:/sbin")
-    if found is None:
-        raise SandboxFault.permanent(f"{name} is not installed. Remedy: apt-get install {package}")
-    return found
 
 
 def _interpreter() -> str:

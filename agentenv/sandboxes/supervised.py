@@ -35,7 +35,9 @@ _FILE_S = 60.0
 """For one operation on files."""
 _CLOSE_S = 30.0
 """For closing; removing a workspace of a million files takes its time."""
-_MAX_STDIN = 64 << 20
+_MAX_STDIN = 32 << 20
+_LEAST_MEMORY = 128 << 20
+"""Of the limit per process, which the supervisor is under as well."""
 
 
 class SupervisedSandbox(Sandbox):
@@ -54,7 +56,16 @@ class SupervisedSandbox(Sandbox):
         self._closing: asyncio.Task[None] | None = None
 
     async def set_up(self, workspace: str, limits: SandboxLimits) -> None:
-        """Tell the supervisor its limits; it answers when it can serve."""
+        """Tell the supervisor its limits; it answers when it can serve.
+
+        Raises:
+            SandboxFault: It cannot work within them (permanent), or is gone.
+            OSError: The kernel lacks something.
+        """
+        if limits.memory_bytes < _LEAST_MEMORY:
+            raise SandboxFault.permanent(
+                f"limits.memory_bytes is {limits.memory_bytes:,}: a sandbox needs {_LEAST_MEMORY:,} at least"
+            )
         await self._connection.ask(
             "setup",
             {

@@ -177,8 +177,9 @@ def _children_wake() -> int:
     signal.set_wakeup_fd(noted, warn_on_full_buffer=False)
     # Without a handler of Python's own the wake-up byte is not written.
     signal.signal(signal.SIGCHLD, _nothing)
-    # As PID 1 everything without a handler is ignored; Python has one for SIGINT.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # As PID 1 everything without a handler is ignored; Python has one for SIGINT. SIGXCPU comes of a lent limit.
+    for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU):
+        signal.signal(which, signal.SIG_IGN)
     return wake
 
 

@@ -235,6 +235,7 @@ class Server:
         self._done(id)
 
     def _snapshot(self, id: int, _fields: Fields, _payload: bytes) -> None:
+        self._workspace.unlock()
         self._loop.sources[id] = Snapshot(self._outbox, id, self._workspace.fd)
 
 

@@ -17,8 +17,16 @@ if TYPE_CHECKING:
 MARK = b"AGENTENV_JOB"
 """Variable in the environment of everything a job starts: how a daemon is told from another job's."""
 
-# What Python ignores at its start would stay ignored in its children; SIGINT and SIGCHLD are the supervisor's own.
-_RESTORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGCHLD)
+# What is ignored here would stay ignored in children: some by Python, some by the supervisor.
+_RESTORED = (
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+    signal.SIGINT,
+    signal.SIGCHLD,
+    signal.SIGXCPU,
+    signal.SIGTERM,
+    signal.SIGHUP,
+)
 _OOM_SCORE = b"500"
 """The kernel, short of memory, is to take a command before the supervisor."""
 
@@ -36,22 +44,36 @@ class Limits:
         self.processes = processes
 
     def apply_to_all(self) -> None:
-        """Limit what children inherit and the supervisor itself can live with.
+        """Limit what children inherit from the start and the supervisor itself can live with.
 
         The number of processes has to be limited here, inside the sandbox's user namespace, where only its own
         processes count.
         """
+        _limit(0, resource.RLIMIT_AS, self.address_space)
         _limit(0, resource.RLIMIT_NPROC, self.processes)
         _limit(0, resource.RLIMIT_FSIZE, self.file_bytes)
         _limit(0, resource.RLIMIT_CORE, 0)
-        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        self.take_back()
 
-    def apply_to(self, pid: int) -> None:
-        """Limit one new child; it is still loading its libraries."""
-        _limit(pid, resource.RLIMIT_AS, self.address_space)
-        _limit(pid, resource.RLIMIT_CPU, self.cpu_s)
-        _limit(pid, resource.RLIMIT_NOFILE, self.open_files)
+    def lend(self) -> None:
+        """Put on what the next child is to inherit and the supervisor cannot live with for long."""
+        for which, value in self._lent():
+            hard = resource.getrlimit(which)[1]
+            resource.setrlimit(which, (_at_most(value, hard), hard))
+
+    def take_back(self) -> None:
+        """Put it off again."""
+        for which, _ in self._lent():
+            hard = resource.getrlimit(which)[1]
+            resource.setrlimit(which, (hard, hard))
+
+    def _lent(self) -> tuple[tuple[int, int], ...]:
+        return (resource.RLIMIT_CPU, self.cpu_s), (resource.RLIMIT_NOFILE, self.open_files)
+
+    def harden(self, pid: int) -> None:
+        """Make what a new child inherited final. One that is quick to raise it gains time and files, no memory."""
+        for which, value in self._lent():
+            _limit(pid, which, value)
         try:
             fd = os.open(b"/proc/%d/oom_score_adj" % pid, os.O_WRONLY | os.O_CLOEXEC)
         except OSError:
@@ -63,9 +85,12 @@ class Limits:
 
 
 def _limit(pid: int, which: int, value: int) -> None:
-    hard = resource.prlimit(pid, which)[1]
-    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    value = _at_most(value, resource.prlimit(pid, which)[1])
     resource.prlimit(pid, which, (value, value))
+
+
+def _at_most(value: int, hard: int) -> int:
+    return value if hard == resource.RLIM_INFINITY else min(value, hard)
 
 
 class Child:
@@ -107,12 +132,14 @@ def spawn(argv: list[bytes], *, env: Mapping[bytes, bytes], cwd: int, home: int,
     try:
         _streams(ours, theirs, feed=feed)
         os.fchdir(cwd)
+        limits.lend()
         pid = _start(argv, env, [(os.POSIX_SPAWN_DUP2, fd, to) for to, fd in enumerate(theirs)])
-        limits.apply_to(pid)
+        limits.harden(pid)
     except BaseException:
         _close(ours)
         raise
     finally:
+        limits.take_back()
         os.fchdir(home)
         _close(theirs)
     return Child(pid=pid, stdin=ours[0], stdout=ours[1], stderr=ours[2])

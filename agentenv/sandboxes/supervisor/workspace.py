@@ -28,11 +28,21 @@ class Workspace:
 
     def folder(self, path: bytes) -> int:
         """Open a folder to change into."""
-        return open_beneath(self.fd, path, os.O_PATH | os.O_DIRECTORY)
+        return self._open(path, os.O_PATH | os.O_DIRECTORY)
+
+    def unlock(self) -> None:
+        """Give the owner every right to the root again: a command that took them must not lock out the next one."""
+        mode = stat.S_IMODE(os.fstat(self.fd).st_mode)
+        if mode & stat.S_IRWXU != stat.S_IRWXU:
+            os.fchmod(self.fd, mode | stat.S_IRWXU)
+
+    def _open(self, path: bytes, flags: int, mode: int = 0) -> int:
+        self.unlock()
+        return open_beneath(self.fd, path, flags, mode)
 
     def read(self, path: bytes, limit: int) -> Reading:
         """Open a regular file, to read at most ``limit`` bytes of it."""
-        fd = open_beneath(self.fd, path, os.O_RDONLY | _SAFE)
+        fd = self._open(path, os.O_RDONLY | _SAFE)
         try:
             _require_regular(fd)
         except OSError:
@@ -42,7 +52,7 @@ class Workspace:
 
     def listing(self, path: bytes) -> list[tuple[bytes, bytes, int]]:
         """Give (name, kind, bytes) of a folder's entries, sorted by name."""
-        fd = open_beneath(self.fd, path, os.O_RDONLY | os.O_DIRECTORY)
+        fd = self._open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             found: list[tuple[bytes, bytes, int]] = []
             for name in sorted(map(os.fsencode, os.listdir(fd))):
@@ -60,7 +70,7 @@ class Workspace:
         parent = os.path.dirname(path)
         if parent:
             self._make_folders(parent)
-        fd = open_beneath(self.fd, path, os.O_WRONLY | os.O_CREAT | _SAFE, 0o644)
+        fd = self._open(path, os.O_WRONLY | os.O_CREAT | _SAFE, 0o644)
         try:
             _require_regular(fd)
             os.ftruncate(fd, 0)

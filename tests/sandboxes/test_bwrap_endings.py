@@ -1,0 +1,312 @@
+"""What a command can use up, and how it ends, in a bubblewrap sandbox.
+
+Every bomb is bounded by itself (a fixed number of forks, bytes, seconds), so that a sandbox that fails a check does not
+take the machine with it. Known to be open, and said so in the provider's identity: the sums of memory and of disk space
+are not limited, only each process and each file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from agentenv.core.sandbox import ProcessDied, SandboxLimits, SandboxSpec
+from agentenv.sandboxes.bwrap import BwrapProvider
+from agentenv.storage.blobs import FolderBlobs
+from agentenv.testing.contracts.sandbox import alive, patience, python, said, shell
+from agentenv.testing.stores import InMemoryBlobs
+
+GRACE_S = 1.0
+"""Law 12: a command ends within its timeout plus a second, whatever it does."""
+
+LIMITS = SandboxLimits(
+    memory_bytes=512 << 20, processes=100, tmp_bytes=8 << 20, file_bytes=32 << 20, output_bytes=1 << 16
+)
+
+
+@pytest.fixture
+async def provider():
+    async with BwrapProvider() as provider:
+        yield provider
+
+
+@pytest.fixture
+async def sandbox(provider):
+    async with await provider.lease(SandboxSpec(limits=LIMITS), patience()) as sandbox:
+        yield sandbox
+
+
+# What a command can use up.
+
+
+async def test_fork_bomb_ends_at_the_limit(sandbox):
+    """Forking fails inside; the command still ends, and the next one runs."""
+    done = await python(
+        sandbox,
+        """
+import os, time
+made = 0
+try:
+    for _ in range(400):
+        if os.fork() == 0:
+            time.sleep(1000)
+        made += 1
+except OSError as error:
+    print(type(error).__name__, made)
+""",
+    )
+    name, made = said(done).split()
+    assert name == "BlockingIOError"
+    assert 50 <= int(made) <= LIMITS.processes
+    assert done.killed >= 50
+    assert await alive(sandbox) == []
+
+
+async def test_self_renewing_fork_bomb_ends_at_the_timeout(sandbox):
+    """Every process forks two and ends, in sessions of their own, ignoring SIGTERM; bounded to five seconds."""
+    done = await python(
+        sandbox,
+        """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+end = time.monotonic() + 5
+while time.monotonic() < end:
+    try:
+        if os.fork() == 0:
+            os.setsid()
+            continue
+        if os.fork() == 0:
+            continue
+        time.sleep(0.01)
+    except OSError:
+        time.sleep(0.001)
+""",
+        timeout_s=0.5,
+    )
+    assert done.timed_out
+    assert done.duration_s <= 0.5 + GRACE_S
+    assert await alive(sandbox) == []
+
+
+async def test_memory_of_a_process_is_limited(sandbox):
+    done = await python(
+        sandbox,
+        """
+blocks = []
+try:
+    for _ in range(100):
+        blocks.append(bytearray(20 << 20))
+except MemoryError:
+    print(len(blocks))
+""",
+    )
+    assert 5 < int(said(done)) < 26
+    assert (await shell(sandbox, "true")).exit_code == 0
+
+
+async def test_limits_are_on_every_command_from_its_start(sandbox):
+    """Memory in KiB, CPU seconds, files, processes, blocks of 512 bytes; none can be raised."""
+    done = await shell(sandbox, "ulimit -v; ulimit -t; ulimit -n; ulimit -p; ulimit -f; ulimit -Ht; ulimit -Hn")
+    assert said(done).split() == ["524288", "600", "256", "100", "65536", "600", "256"]
+
+
+@pytest.mark.slow
+async def test_cpu_time_of_a_process_is_limited(provider):
+    limits = SandboxLimits(cpu_s=1)
+    async with await provider.lease(SandboxSpec(limits=limits), patience()) as sandbox:
+        done = await shell(sandbox, "i=0; while [ $i -lt 100000000 ]; do i=$((i+1)); done")
+        assert not done.timed_out
+        assert done.exit_code in {137, 152}
+
+
+async def test_disk_outside_the_workspace_is_limited(sandbox):
+    """/tmp and /dev/shm have sizes, /dev is read-only, one file has a limit."""
+    done = await shell(
+        sandbox,
+        "for d in /tmp /dev/shm; do head -c 30M /dev/zero > $d/f 2>/dev/null; stat -c %s $d/f; done;"
+        "head -c 40M /dev/zero > f 2>/dev/null; stat -c %s f; truncate -s 1T sparse 2>/dev/null; stat -c %s sparse",
+    )
+    tmp, shared, file, sparse = map(int, said(done).split())
+    assert tmp <= LIMITS.tmp_bytes
+    assert shared <= LIMITS.tmp_bytes
+    assert file == LIMITS.file_bytes
+    assert sparse == 0
+
+
+async def test_flood_is_cut_and_counted(sandbox):
+    """200 MB, ends kept, the middle dropped; and one line without an end is no worse."""
+    done = await shell(sandbox, "head -c 200000000 /dev/zero; printf end")
+    assert done.stdout.total_bytes == 200_000_003
+    assert (len(done.stdout.head), len(done.stdout.tail)) == (1 << 15, 1 << 15)
+    assert done.stdout.tail.endswith(b"\0end")
+
+
+async def test_flood_is_spilled_whole(sandbox, tmp_path):
+    """Both streams at once, each to a blob of its own; nothing is held but the ends."""
+    blobs = FolderBlobs(tmp_path)
+    done = await sandbox.run("seq 1000000; seq 100000 >&2", deadline=patience(), timeout_s=60, blobs=blobs)
+    whole = b"".join(b"%d\n" % n for n in range(1, 1_000_001))
+    assert blobs.get(done.stdout.spill.sha256) == whole
+    assert blobs.get(done.stderr.spill.sha256) == whole[: done.stderr.total_bytes]
+    assert done.stdout.head == whole[: 1 << 15]
+    assert done.stdout.tail == whole[-(1 << 15) :]
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+async def test_endless_flood_ends_at_its_timeout(sandbox, tmp_path):
+    blobs = FolderBlobs(tmp_path)
+    done = await sandbox.run("yes", deadline=patience(), timeout_s=0.3, blobs=blobs)
+    assert done.timed_out
+    assert done.stdout.spill.size_bytes == done.stdout.total_bytes
+    assert done.duration_s <= 0.3 + GRACE_S
+
+
+# How a command ends.
+
+
+async def test_ignored_sigterm(sandbox):
+    done = await shell(sandbox, "trap '' TERM; echo kept; while :; do sleep 1000; done", timeout_s=0.3)
+    assert (done.exit_code, done.timed_out) == (137, True)
+    assert done.stdout.head == b"kept\n"
+    assert done.duration_s <= 0.3 + GRACE_S
+    assert await alive(sandbox) == []
+
+
+async def test_sigterm_comes_first(sandbox):
+    """A command may tidy up in its grace."""
+    done = await shell(sandbox, "trap 'echo tidy; exit 3' TERM; sleep 1000 & wait", timeout_s=0.3)
+    assert (done.exit_code, done.timed_out, done.stdout.head) == (3, True, b"tidy\n")
+    assert await alive(sandbox) == []
+
+
+@pytest.mark.parametrize("ending", ["", "; sleep 1000"], ids=["normal end", "timeout"])
+async def test_daemons_end_with_their_command(sandbox, ending):
+    """A double fork into a session of its own, holding stdout, neither delays the end nor outlives it."""
+    done = await shell(sandbox, "(setsid sh -c 'sleep 1000; echo late > late' &) ; echo x" + ending, timeout_s=0.5)
+    assert done.stdout.head == b"x\n"
+    assert done.timed_out == bool(ending)
+    assert done.killed >= 1
+    assert done.duration_s <= 0.5 + GRACE_S
+    assert await alive(sandbox) == []
+
+
+async def test_stopped_processes_end_too(sandbox):
+    done = await shell(sandbox, "sleep 1000 & kill -STOP $! ; kill -STOP $$", timeout_s=0.3)
+    assert done.timed_out
+    assert done.duration_s <= 0.3 + GRACE_S
+    assert await alive(sandbox) == []
+
+
+async def test_killing_everybody_spares_the_supervisor(sandbox):
+    """Signals of every kind to everybody and to PID 1: the harness gets a result and goes on."""
+    done = await shell(sandbox, "kill -INT 1; kill -TERM 1; kill -KILL 1; kill -STOP 1; kill -KILL -1", timeout_s=5)
+    assert not done.timed_out
+    assert done.exit_code in {0, 1, 137}
+    assert (await shell(sandbox, "echo on")).stdout.head == b"on\n"
+
+
+async def test_command_ends_while_a_kept_process_goes_on(sandbox):
+    """Also while that one has daemons of its own: each job's processes are told apart."""
+    kept = await sandbox.start(
+        ["sh", "-c", "(setsid sh -c 'sleep 1000' &); read x; echo $x; read x; pgrep -c sleep || true; cat"],
+        deadline=patience(),
+    )
+    assert await kept.request(b"ready", patience()) == b"ready"
+    done = await shell(sandbox, "(setsid sleep 2000 &) ; true")
+    assert done.killed >= 1
+    assert await kept.request(b"count", patience()) == b"1"
+    assert len([line for line in await alive(sandbox) if "(sleep)" in line]) == 1
+    await kept.aclose()
+    assert await alive(sandbox) == []
+
+
+async def test_commands_at_once_keep_each_others_daemons(sandbox):
+    """The end of one kills nothing of another, which is still running."""
+    slow = asyncio.ensure_future(
+        shell(sandbox, "(setsid sh -c 'sleep 0.4; echo daemon > daemon' &); touch up; sleep 0.6; cat daemon")
+    )
+    while "up" not in {each.name for each in await sandbox.list()}:
+        await asyncio.sleep(0)
+    assert (await shell(sandbox, "(setsid sleep 1000 &); true")).killed >= 1
+    assert (await slow).stdout.head == b"daemon\n"
+    assert await alive(sandbox) == []
+
+
+async def test_many_commands_at_once(sandbox):
+    done = await asyncio.gather(*(shell(sandbox, f"echo {n}") for n in range(60)))
+    assert [each.stdout.head for each in done] == [b"%d\n" % n for n in range(60)]
+
+
+async def test_orphans_are_reaped(sandbox):
+    """200 of them, one after another, fill no limit of 100 processes and leave no zombie."""
+    done = await shell(sandbox, "i=0; while [ $i -lt 200 ]; do (true &) ; i=$((i+1)); done; echo $i", timeout_s=30)
+    assert said(done) == "200\n"
+    kept = await sandbox.start(
+        ["sh", "-c", "read x; i=0; while [ $i -lt 150 ]; do (setsid true &); i=$((i+1)); done; echo $i; exec cat"],
+        deadline=patience(),
+    )
+    assert await kept.request(b"go", patience()) == b"150"
+    assert len(await alive(sandbox)) == 1
+
+
+async def test_stdin_nobody_reads(sandbox):
+    done = await sandbox.run(["true"], deadline=patience(), timeout_s=5, stdin=bytes(3_000_000))
+    assert (done.exit_code, done.timed_out) == (0, False)
+    slow = await sandbox.run("sleep 0.1; wc -c", deadline=patience(), timeout_s=30, stdin=bytes(3_000_000))
+    assert slow.stdout.head == b"3000000\n"
+
+
+async def test_arguments_too_long(sandbox):
+    done = await sandbox.run(["echo", "x" * 3_000_000], deadline=patience(), timeout_s=5)
+    assert done.exit_code == 126
+    assert b"too long" in done.stderr.head
+
+
+async def test_scripts_without_an_interpreter_line(sandbox):
+    """A file that cannot be executed is 126, one that a shell would run is run."""
+    await shell(sandbox, "echo 'echo plain $1' > script; chmod +x script; echo x > data")
+    assert (await sandbox.run(["./script", "a"], deadline=patience(), timeout_s=5)).stdout.head == b"plain a\n"
+    assert (await sandbox.run(["./data"], deadline=patience(), timeout_s=5)).exit_code == 126
+
+
+async def test_state_between_commands_is_the_workspace_alone(sandbox):
+    await shell(sandbox, "echo kept > f; cd /tmp; export LEFT=1; umask 077; ulimit -n 50")
+    assert said(await shell(sandbox, "pwd; echo ${LEFT:-none}; umask; ulimit -n; cat f")) == (
+        "/workspace\nnone\n0022\n256\nkept\n"
+    )
+
+
+async def test_workspace_closed_by_a_command(sandbox):
+    """Its root at mode 000 locks out neither the next command nor the harness."""
+    await shell(sandbox, "echo x > f; chmod 000 .")
+    assert await sandbox.read("f") == b"x\n"
+    assert said(await shell(sandbox, "chmod 000 .; echo y")) == "y\n"
+    assert said(await shell(sandbox, "cat f; chmod 000 .")) == "x\n"
+    assert set(await sandbox.snapshot(InMemoryBlobs())) == {"f"}
+
+
+async def test_lines_nobody_asked_for_answer_nothing(sandbox):
+    """A greeting, and what a process says after its answer, are dropped."""
+    chatty = await sandbox.start(
+        ["sh", "-c", "echo banner; touch up; while read x; do rm up; echo re:$x; echo stray; touch up; done"],
+        deadline=patience(),
+    )
+    for question in (b"1", b"2", b"3"):
+        while "up" not in {each.name for each in await sandbox.list()}:
+            await asyncio.sleep(0)
+        assert await chatty.request(question, patience()) == b"re:" + question
+
+
+async def test_answer_without_an_end(sandbox):
+    """It costs the process its life, not the sandbox."""
+    endless = await sandbox.start(["sh", "-c", "read x; tr '\\0' x < /dev/zero"], deadline=patience())
+    with pytest.raises(ProcessDied, match="longer than"):
+        await endless.request(b"go", patience())
+    assert (await shell(sandbox, "echo on")).stdout.head == b"on\n"
+
+
+async def test_death_of_a_kept_process_says_why(sandbox):
+    """The end of its stderr, and its exit code."""
+    process = await sandbox.start(["sh", "-c", "read x; echo 'no more memory' >&2; exit 7"], deadline=patience())
+    with pytest.raises(ProcessDied, match=r"exit code 7.*no more memory"):
+        await process.request(b"go", patience())
