@@ -41,7 +41,7 @@ from agentenv.records.axes import Distribution
 _SPEAKS = "0.32.0"
 """The vLLM whose shapes this server has; ``/version`` names it first, because clients choose their shapes by it."""
 _MAX_BODY = 64 << 20
-_SHUTDOWN_S = 2.0
+_SHUTDOWN_S = 0.2
 _MODES = {Distribution.MODEL: "raw_logprobs", Distribution.SAMPLING: "processed_logprobs"}
 _json = msgspec.json.Encoder().encode
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -31,6 +31,8 @@ GRACE_S = 30.0
 """How long an abandoned call may take to end. It ends after one slice or one step of reading its prompt, which all
 slots share: about a second for a model of 135 million parameters on one core."""
 
+_CLOSED = "The policy was closed before the reply was sampled."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Started:
@@ -144,6 +146,9 @@ class LlamaCppPolicy(Policy):
         began = time.monotonic()
         async with deadline.enforce():
             lease = await started.slots.take(request.prompt_ids)
+            if self._started is not started:  # closed while this call waited; the next one waiting has to hear it too
+                started.slots.give_back(lease, array("i"))
+                raise PolicyServerFault(_CLOSED)
             queued_s = time.monotonic() - began
             draft = await self._run(started, lease, self._call(request, started, lease, limit))
         return Reply(
@@ -247,7 +252,7 @@ class LlamaCppPolicy(Policy):
         try:
             return work.result()
         except Abandoned as error:
-            raise PolicyServerFault("The policy was closed while a reply was being sampled.") from error
+            raise PolicyServerFault(_CLOSED) from error
 
 
 def _sampled(draft: Draft, request: SampleRequest, started: _Started, limit: int) -> Sampled:

@@ -29,7 +29,7 @@ from agentenv.rendering.byte_tokenizer import ByteTokenizer
 from agentenv.testing.contracts.policy import PolicyCase, PolicyContract, check_reply, plain_request
 from tests.local.smollm2 import model_path, tokenizer
 
-WINDOW = 192
+WINDOW = 128
 NEVER = Deadline("never")
 END = 2
 """``<|im_end|>`` of SmolLM2."""
@@ -74,7 +74,7 @@ class TestLlamaCppPolicy(PolicyContract):
             fresh=make,
             request=lambda seed: asking("Once upon a time", seed=seed),
             vocab_size=tokenizer().vocab_size,
-            slow=asking("word " * 60, max_tokens=120),
+            slow=asking("word " * 60, max_tokens=60),
             in_flight=in_flight,
             overlong=asking("word " * WINDOW),
             stopping=asking(chat("Say hi."), max_tokens=64, temperature=0.0),
@@ -174,7 +174,7 @@ class TestTokenFidelity:
         assert again.cached_tokens >= len(first.prompt_ids) - 1
 
 
-async def test_starting_leaves_signals_stderr_and_folders_alone(
+async def test_starting_and_closing_leave_nothing_behind(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -185,6 +185,12 @@ async def test_starting_leaves_signals_stderr_and_folders_alone(
         assert list(tmp_path.iterdir()) == []  # nobody but this process can reach the engine
         assert {number: signal.getsignal(number) for number in before} == before
         assert _caught_signals() & _MASK == caught & _MASK
+        six = [asking("word " * 60, max_tokens=60, seed=seed) for seed in range(6)]  # two of them wait for a slot
+        calls = [asyncio.ensure_future(policy.sample(request, NEVER)) for request in six]
+        await asyncio.sleep(0)
+    for call in calls:
+        with pytest.raises(PolicyServerFault, match="closed"):
+            await call
     assert capfd.readouterr().err == ""
 
 
@@ -196,21 +202,12 @@ def _caught_signals() -> int:
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt")), 16)
 
 
-async def test_closing_ends_the_calls_under_way() -> None:
-    policy = make()
-    await policy.start()
-    call = asyncio.ensure_future(policy.sample(asking("word " * 60, max_tokens=120), NEVER))
-    await asyncio.sleep(0)
-    await policy.aclose()
-    with pytest.raises(PolicyServerFault, match="closed"):
-        await call
-
-
 async def test_another_tokenizer_is_refused_before_the_first_episode() -> None:
     with pytest.raises(ConfigError, match="first difference is at position 0"):
         await LlamaCppPolicy(model_path(), tokenizer=ByteTokenizer(), n_ctx=256, n_parallel=1).start()
 
 
+@pytest.mark.slow
 async def test_a_window_beyond_the_models_is_refused() -> None:
     with pytest.raises(ConfigError, match="window of 8192"):
         await LlamaCppPolicy(model_path(), tokenizer=tokenizer(), n_ctx=8448, n_parallel=1).start()
