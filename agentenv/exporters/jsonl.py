@@ -39,6 +39,12 @@ class JsonlExporter:
         encoder = msgspec.json.Encoder()
         with written_atomically(path) as beside, beside.open("wb") as file:
             for row in self.rows(episodes, report):
-                file.write(encoder.encode(row))
-                file.write(b"\n")
+                file.write(_one_line(encoder.encode(row)))
         return report
+
+
+def _one_line(encoded: bytes) -> bytes:
+    """End the line, and escape what else Unicode takes for a line's end: whoever splits lines gets whole objects."""
+    for character in ("\u0085", "\u2028", "\u2029"):
+        encoded = encoded.replace(character.encode(), f"\\u{ord(character):04x}".encode())
+    return encoded + b"\n"

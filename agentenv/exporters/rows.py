@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from agentenv.core.exporter import LossReport
-from agentenv.exporters.training import SegmentTraining, row_weights, training_of, weights_of
+from agentenv.core.training import SegmentTraining, row_weights, training_of, weights_of
 from agentenv.records.axes import StopReason
 from agentenv.records.episode import EpisodeRecord, RewardComponent, Segment, StepRecord
 
@@ -93,7 +93,7 @@ def _sequence(record: EpisodeRecord, segment: Segment, training: SegmentTraining
         "purpose": str(segment.purpose),
         "token_ids": np.frombuffer(segment.token_ids, "<i4").tolist(),
         "sampled_mask": list(segment.sampled_mask),
-        "train_mask": training.mask.tolist(),
+        "train_mask": list(training.mask),
         "logprobs": _nullable(segment.logprobs),
         "logprob_spans": spans,
         "distribution": _single([span["distribution"] for span in spans]),

@@ -138,11 +138,12 @@ class EpisodeBuilder:
         """Give the record.
 
         Args:
-            reason: None: interrupted.
+            reason: None: interrupted, and therefore not scored.
             reward: None: not scored.
             final: Ids after the last reply that make the last observation.
             changes: Further fields of the record.
         """
+        reward = None if reason is None else reward
         terminated = reason is not None and reason.terminated
         truncated = reason is not None and not reason.terminated
         steps = self._steps

@@ -78,6 +78,15 @@ def test_parquet_types_and_row_groups(tmp_path: Path, monkeypatch: pytest.Monkey
     file.close()
 
 
+def test_lines_are_lines_however_they_are_split(tmp_path: Path) -> None:
+    """What Unicode takes for a line's end is escaped inside a row."""
+    odd = "a\u0085b\u2028c\u2029d\r\ne\x1cf"
+    record = EpisodeBuilder().prompt([1]).turn(reply([2])).end(task_id=odd)
+    EXPORTERS["jsonl"]().write([record], tmp_path / "rows.jsonl")
+    (row,) = read(tmp_path / "rows.jsonl")
+    assert row["task_id"] == odd
+
+
 @pytest.mark.parametrize("name", EXPORTERS)
 def test_nothing_to_export_is_an_empty_file(tmp_path: Path, name: str) -> None:
     assert EXPORTERS[name]().write([], path_of(tmp_path, name)) == LossReport()

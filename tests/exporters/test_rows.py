@@ -15,6 +15,7 @@ from agentenv.core.exporter import LossReport
 from agentenv.exporters.rows import episode_rows, row_weights, rows_of
 from agentenv.records.axes import (
     CallStatus,
+    CompactionOutcome,
     Distribution,
     FaultDomain,
     Finish,
@@ -277,7 +278,7 @@ def test_every_loss_is_counted() -> None:
     result = ToolResult(call_id="c0", name="t", status=CallStatus.OK, text="4")
     compaction = Compaction(
         id="k0", compressor="window:9", trigger="budget", budget_tokens=9, edits=(), tokens_before=10,
-        tokens_after=5, outcome="applied",
+        tokens_after=5, outcome=CompactionOutcome.APPLIED,
     )  # fmt: skip
     builder = (
         EpisodeBuilder().prompt([1]).turn(reply([2, 3], [-1.0, None]), results=(result,), compactions=(compaction,))

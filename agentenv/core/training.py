@@ -7,15 +7,13 @@ a later one. So a token is trained in one row only, and weights in proportion to
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-import numpy as np
-from numpy.typing import NDArray
-
 from agentenv.records.axes import Distribution, StopReason
 from agentenv.records.episode import EpisodeRecord, Segment, StepRecord
-from agentenv.records.tokens import SamplingParams, n_tokens
+from agentenv.records.tokens import SamplingParams, n_tokens, unpack_logprobs
 
 
 class Untrained(StrEnum):
@@ -49,8 +47,8 @@ class Caution(StrEnum):
 class SegmentTraining:
     """What may be trained of one segment."""
 
-    mask: NDArray[np.uint8]
-    """(T,) 1 where the token is trained."""
+    mask: bytes
+    """(T,) uint8, 1 where the token is trained."""
     untrained: dict[Untrained, int]
     """Sampled tokens that are not, by reason."""
     cautions: tuple[Caution, ...]
@@ -58,7 +56,7 @@ class SegmentTraining:
     @property
     def n_trained(self) -> int:
         """Number of trained tokens."""
-        return int(self.mask.sum())
+        return self.mask.count(1)
 
 
 def training_of(record: EpisodeRecord) -> tuple[SegmentTraining, ...]:
@@ -85,21 +83,21 @@ def weights_of(training: tuple[SegmentTraining, ...]) -> tuple[float, ...]:
 
 
 def _segment(record: EpisodeRecord, segment: Segment) -> SegmentTraining:
-    mask = np.zeros(n_tokens(segment.token_ids), np.uint8)
+    mask = bytearray(n_tokens(segment.token_ids))
     untrained: dict[Untrained, int] = {}
     cautions: set[Caution] = set()
     for step in record.steps:
         if step.segment != segment.index or not step.completion_length:
             continue
         reasons = _reasons(record, step)
-        trained = np.array([reason is None for reason in reasons], np.uint8)
+        trained = bytes([reason is None for reason in reasons])
         mask[step.prompt_length : step.prompt_length + step.completion_length] = trained
         for reason in reasons:
             if reason is not None:
                 untrained[reason] = untrained.get(reason, 0) + 1
-        if trained.any():
+        if any(trained):
             cautions |= _cautions(step.sampling)
-    return SegmentTraining(mask=mask, untrained=untrained, cautions=tuple(sorted(cautions)))
+    return SegmentTraining(mask=bytes(mask), untrained=untrained, cautions=tuple(sorted(cautions)))
 
 
 def _reasons(record: EpisodeRecord, step: StepRecord) -> list[Untrained | None]:
@@ -111,11 +109,10 @@ def _reasons(record: EpisodeRecord, step: StepRecord) -> list[Untrained | None]:
     reasons: list[Untrained | None] = [Untrained.UNKNOWN_DISTRIBUTION] * n  # where no span says anything
     for span in step.sampled.logprob_spans:
         reasons[span.start : span.end] = [_of_span(span.distribution, step.sampling)] * (span.end - span.start)
-    logprobs = np.frombuffer(step.sampled.logprobs, "<f4")
-    finite = np.isfinite(logprobs) if len(logprobs) == n else np.zeros(n, bool)
+    logprobs = unpack_logprobs(step.sampled.logprobs) or [None] * n
     return [
-        reason if reason is not None or there else Untrained.NO_LOGPROB
-        for reason, there in zip(reasons, finite.tolist(), strict=True)
+        Untrained.NO_LOGPROB if reason is None and (logprob is None or math.isinf(logprob)) else reason
+        for reason, logprob in zip(reasons, logprobs, strict=True)
     ]
 
 
