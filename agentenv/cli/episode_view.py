@@ -145,11 +145,12 @@ def _print_compactions(console: Console, compactions: Sequence[Compaction]) -> N
         replaced = [edit.message_id for edit in compaction.edits if edit.op == "replace"]
         what = f"dropped {dropped}" if dropped else ""
         what += f" replaced {replaced}" if replaced else ""
+        what += f": {compaction.reason}" if compaction.reason else ""
         console.print(
             Text(
                 f"── compaction {compaction.id} by {compaction.compressor} ({compaction.trigger}): "
                 f"{compaction.outcome}, {compaction.tokens_before} to {compaction.tokens_after} "
-                f"tokens, budget {compaction.budget_tokens} {what}{' — ' + compaction.reason if compaction.reason else ''}",
+                f"tokens, budget {compaction.budget_tokens} {what}",
                 style="bold blue",
             )
         )

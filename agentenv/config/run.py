@@ -15,8 +15,8 @@ from agentenv.config.run_config import RunConfig
 from agentenv.config.sandboxes import choose_provider
 from agentenv.constraints.table import make_checker
 from agentenv.core.sandbox import SandboxProvider
-from agentenv.core.task import Suite
-from agentenv.envs.plan import EpisodeOptions, EpisodeParts
+from agentenv.core.task import Suite, needs_sandbox
+from agentenv.envs.plan import EpisodeParts
 from agentenv.registry import load_suite
 from agentenv.rollout.collector import CollectOptions, Collector, Observer, Tally
 from agentenv.rollout.schedule import Progress, progress_of, slots
@@ -96,8 +96,7 @@ async def open_run(
 
 
 async def _provider(config: RunConfig, suite: Suite, stack: AsyncExitStack) -> SandboxProvider | None:
-    task = suite.task(config.seed, config.level)
-    if not (task.needs_sandbox or task.files or any(tool.needs_sandbox for tool in task.tools)):
+    if not needs_sandbox(suite.task(config.seed, config.level)):
         return None
     return await stack.enter_async_context(await choose_provider(config.sandbox))
 
@@ -109,15 +108,7 @@ def _collector(
         suite=suite,
         policy=acting.policy,
         parts=parts,
-        episode_options=EpisodeOptions(
-            sampling=config.sampling,
-            budgets=config.collector_budgets,
-            show_budgets=config.show_budgets,
-            reserve_tokens=config.reserve_tokens,
-            output_cap_bytes=config.output_cap_bytes,
-            tool_timeout_s=config.tool_timeout_s,
-            snapshots=config.snapshots,
-        ),
+        episode_options=config.episode_options,
         options=CollectOptions(
             tasks=config.tasks,
             group_size=config.group_size,

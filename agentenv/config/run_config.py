@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from agentenv.envs.plan import EpisodeOptions
 from agentenv.errors import ConfigError, UnknownNameError
 from agentenv.records.axes import BudgetKind, BudgetOwner
 from agentenv.records.budgets import Budget
@@ -104,6 +105,19 @@ class RunConfig:
             return self.budgets
         limit = Budget(kind=BudgetKind.WALL_CLOCK, limit=DEFAULT_WALL_CLOCK_S, owner=BudgetOwner.COLLECTOR)
         return (*self.budgets, limit)
+
+    @property
+    def episode_options(self) -> EpisodeOptions:
+        """What of this concerns single episodes."""
+        return EpisodeOptions(
+            sampling=self.sampling,
+            budgets=self.collector_budgets,
+            show_budgets=self.show_budgets,
+            reserve_tokens=self.reserve_tokens,
+            output_cap_bytes=self.output_cap_bytes,
+            tool_timeout_s=self.tool_timeout_s,
+            snapshots=self.snapshots,
+        )
 
 
 def check_sampling(sampling: SamplingParams) -> None:

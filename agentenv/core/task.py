@@ -106,6 +106,11 @@ class Task:
     """Hash of everything that makes the task; `content_hash` computes it."""
 
 
+def needs_sandbox(task: Task) -> bool:
+    """Say whether a task has files or tools that live in a sandbox."""
+    return task.needs_sandbox or bool(task.files) or any(tool.needs_sandbox for tool in task.tools)
+
+
 class Suite(Protocol):
     """A named set of tasks, each decided by its seed alone."""
 

@@ -23,6 +23,7 @@ from agentenv.core.lifetime import AsyncResource, finish
 from agentenv.core.policy import Reply, SampleRequest
 from agentenv.core.sandbox import Sandbox, SandboxSpec
 from agentenv.core.store import AttemptKey
+from agentenv.core.task import needs_sandbox
 from agentenv.core.tool import ToolContext
 from agentenv.engine.effects import Act, Compress, Ended, Finish, Render, Sample, Score
 from agentenv.engine.ledger import Ledger, reason_for
@@ -232,7 +233,7 @@ class Episode(AsyncResource):
 
     async def _open(self, started: EpisodeStarted) -> None:
         """Lease the sandbox, and look at what the constraints watch."""
-        if self._needs_sandbox:
+        if needs_sandbox(self.plan.task):
             self._sandbox = await self._lease()
             if self._options.snapshots:
                 self._workspace = await self._sandbox.snapshot(self._parts.blobs)
@@ -246,11 +247,6 @@ class Episode(AsyncResource):
             self._checkers = {rule.id: self._parts.checker(rule.checker) for rule in started.constraints}
             self._tracker = VisibilityTracker(started.constraints, self._parts.renderer.tokenizer.decode)
             self._watched = await self._observe()
-
-    @property
-    def _needs_sandbox(self) -> bool:
-        task = self.plan.task
-        return task.needs_sandbox or bool(task.files) or any(tool.needs_sandbox for tool in task.tools)
 
     async def _lease(self) -> Sandbox:
         provider = self._parts.provider

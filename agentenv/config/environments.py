@@ -1,0 +1,154 @@
+"""Environments by name: what `gymnasium.make` and users of the asynchronous door call."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from agentenv.compressors.table import parse_compressor
+from agentenv.config.manifest import build_manifest
+from agentenv.config.policies import BUILTIN_BYTES, renderer_from
+from agentenv.config.run_config import RunConfig
+from agentenv.config.sandboxes import choose_provider
+from agentenv.constraints.table import make_checker
+from agentenv.core.policy import PolicyIdentity
+from agentenv.core.renderer import Renderer
+from agentenv.core.task import needs_sandbox
+from agentenv.envs.async_env import AsyncAgentEnv
+from agentenv.envs.plan import EpisodeParts
+from agentenv.errors import ConfigError, UnknownNameError
+from agentenv.registry import load_suite
+from agentenv.storage.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from agentenv.envs.gym_env import AgentEnv
+
+DEFAULT_MAX_PROMPT = 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvConfig:
+    """An environment whose policy is somebody else's."""
+
+    run: RunConfig
+    tokenizer: str = BUILTIN_BYTES
+    """Vocabulary of the actions and observations; text actions need none of one's own."""
+    call_style: str | None = None
+    context_window: int | None = None
+    out: Path | None = None
+    """Run folder to record into; None keeps the facts of the current episode only."""
+
+
+@asynccontextmanager
+async def open_environment(config: EnvConfig, renderer: Renderer | None = None) -> AsyncGenerator[AsyncAgentEnv]:
+    """Open the asynchronous environment.
+
+    Raises:
+        ConfigError: A setting cannot work.
+        SandboxFault: The suite needs a sandbox and none works here.
+        RunInUse: Another process records into ``out``.
+    """
+    run = config.run
+    suite = load_suite(run.suite)
+    compressor = parse_compressor(run.compressor)
+    chosen = renderer or renderer_from(config.tokenizer, config.call_style)
+    identity = PolicyIdentity(
+        kind="external",
+        model="unknown",
+        engine="unknown",
+        context_window=config.context_window,
+        tokenizer_sha256=chosen.identity.tokenizer_sha256,
+    )
+    async with AsyncExitStack() as stack:
+        provider = None
+        if needs_sandbox(suite.task(run.seed, run.level)):
+            provider = await stack.enter_async_context(await choose_provider(run.sandbox))
+        manifest = build_manifest(
+            run,
+            suite=suite,
+            identity=identity,
+            renderer=chosen.identity,
+            compressor=compressor,
+            provider=provider,
+            tokenizer_source=config.tokenizer,
+        )
+        out = config.out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agentenv-")))
+        folder = stack.enter_context(RunFolder.create(out, manifest))
+        parts = EpisodeParts(
+            renderer=chosen,
+            identity=identity,
+            compressor=compressor,
+            checker=make_checker,
+            writer=await stack.enter_async_context(folder.journal()),
+            blobs=folder.blobs,
+            provider=provider,
+            labels=(("run", manifest["run"]["id"]),),
+        )
+        # The caller drives, so the clock is the caller's: no limit of time unless one was asked for.
+        options = replace(run.episode_options, budgets=run.budgets)
+        env = AsyncAgentEnv(suite, parts, options, level=run.level, shots=run.shots)
+        yield await stack.enter_async_context(env)
+
+
+def make_agent_env(
+    suite: str,
+    *,
+    tokenizer: str = BUILTIN_BYTES,
+    call_style: str | None = None,
+    context_window: int | None = None,
+    max_prompt: int | None = None,
+    out: str | Path | None = None,
+    render_mode: str | None = None,
+    **settings: Any,
+) -> AgentEnv:
+    """Make the Gymnasium environment of a suite; `gymnasium.make` calls this.
+
+    Args:
+        suite: As `agentenv collect` takes it.
+        tokenizer: Model folder, GGUF file, hub id or ``tiktoken:NAME``; bytes where none is given.
+        call_style: How tool calls are written; None: found out from the chat template.
+        context_window: Tokens of prompt and reply together; None: no limit.
+        max_prompt: Length of ``prompt_ids``; None: the context window, or 8,192.
+        out: Run folder to record into; None records nothing on disk.
+        render_mode: ``ansi`` or None.
+        settings: Further fields of `RunConfig`, such as ``level``, ``compressor``, ``sandbox``, ``sampling``.
+
+    Raises:
+        ConfigError: A setting cannot work, or is unknown.
+    """
+    from agentenv.envs.gym_env import AgentEnv
+
+    run = _run_config(suite, settings)
+    config = EnvConfig(
+        run=run,
+        tokenizer=tokenizer,
+        call_style=call_style,
+        context_window=context_window,
+        out=None if out is None else Path(out),
+    )
+    renderer = renderer_from(tokenizer, call_style)
+    return AgentEnv(
+        partial(open_environment, config, renderer),
+        renderer,
+        max_prompt=max_prompt or context_window or DEFAULT_MAX_PROMPT,
+        render_mode=render_mode,
+    )
+
+
+def _run_config(suite: str, settings: dict[str, Any]) -> RunConfig:
+    """Read settings as `gymnasium.make` carries them: JSON values, or objects of ours."""
+    known = [field.name for field in fields(RunConfig)]
+    for name in settings:
+        if name not in known:
+            raise UnknownNameError.of("setting", name, known)
+    try:
+        return msgspec.convert({"suite": suite, **settings}, RunConfig, from_attributes=True)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{suite}: {error}") from error
