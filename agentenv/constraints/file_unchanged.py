@@ -23,10 +23,11 @@ _FIRST = "; at first "
 class FileUnchanged:
     """Watches one file through one episode.
 
-    A state is ``sha256:…``, ``absent``, ``not-a-file`` (a folder, a pipe) or ``unreadable`` (a link that leads out of
-    the workspace, or no permission). A state that differs from the first one names both, so that `check` can tell
-    from the two states alone whether the file was already changed: the action that changes it is in breach; one that
-    finds it changed, or puts it back, is not.
+    A state is ``sha256:…``, ``absent``, ``not-a-file`` (a folder, a pipe), ``unreadable`` (a link that leads out of
+    the workspace, or no permission) or ``link`` (to a file too large to be read at once; a link to a smaller file of
+    the workspace counts by what is read through it). A state that differs from the first one names both, so that
+    `check` can tell from the two states alone whether the file was already changed: the action that changes it is in
+    breach; one that finds it changed, or puts it back, is not.
     """
 
     path: str
@@ -75,16 +76,19 @@ class FileUnchanged:
 async def _state(sandbox: Sandbox, path: str) -> str:
     try:
         content = await sandbox.read(path, max_bytes=_AT_ONCE_BYTES + 1)
+        if len(content) <= _AT_ONCE_BYTES:
+            return f"sha256:{hashlib.sha256(content).hexdigest()}"
+        spill = (await sandbox.snapshot(_Hashing())).get(path)
+        if spill is not None:
+            return f"sha256:{spill.sha256}"
+        await sandbox.read(path, max_bytes=1)
+        return "link"
     except (FileNotFoundError, NotADirectoryError):
         return "absent"
     except PermissionError:
         return "unreadable"
     except OSError:
         return "not-a-file"
-    if len(content) <= _AT_ONCE_BYTES:
-        return f"sha256:{hashlib.sha256(content).hexdigest()}"
-    spill = (await sandbox.snapshot(_Hashing())).get(path)
-    return "absent" if spill is None else f"sha256:{spill.sha256}"
 
 
 class _HashingWriter:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agentenv.errors import ConfigError, LawBreach
-from agentenv.records.axes import Purpose, VisibilityLevel
+from agentenv.records.axes import CompactionOutcome, Purpose, VisibilityLevel
 from agentenv.records.compaction import Compaction
 from agentenv.records.constraints import Constraint, Visibility
 
@@ -101,7 +101,7 @@ class VisibilityTracker:
     Invariant: levels and token ranges are those `visibility` gives for the same prompt. A prompt that goes on from
     the last one is decoded only where it is new, and not at all once every constraint was found in its segment.
 
-    It has to be told of every prompt that was rendered, in order, and of every applied compaction in between.
+    It has to be told of every prompt that was rendered, in order, and of every compaction in between.
     """
 
     __slots__ = ("_compaction", "_decode", "_lost", "_reach", "_rules", "_seen", "_segment")
@@ -127,8 +127,12 @@ class VisibilityTracker:
         self._lost: dict[str, str] = {}
 
     def compacted(self, compaction: Compaction) -> None:
-        """Take note that the history was rewritten: what is absent from the next prompt, this took away."""
-        self._compaction = compaction.id
+        """Take note that the history was rewritten: what is absent from the next prompt, this took away.
+
+        An attempt that failed changed nothing and is passed over.
+        """
+        if compaction.outcome is CompactionOutcome.APPLIED:
+            self._compaction = compaction.id
 
     def observe(
         self,

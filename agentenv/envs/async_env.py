@@ -171,7 +171,7 @@ class AsyncAgentEnv(AsyncResource):
     def _info(self) -> dict[str, Any]:
         episode = self._running()
         machine = episode.machine
-        info: dict[str, Any] = {"episode_id": episode.plan.episode_id, "task_id": episode.plan.task.id}
+        info: dict[str, Any] = {"task_id": episode.plan.task.id}
         if machine.reason is not None:
             info |= {
                 "reason": str(machine.reason),

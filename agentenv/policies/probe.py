@@ -17,8 +17,6 @@ from agentenv.core.renderer import Tokenizer
 from agentenv.errors import ConfigError, PolicyServerFault
 from agentenv.policies.transport import HttpReply, HttpTransport
 from agentenv.policies.vllm_wire import (
-    CompletionsRoute,
-    GenerateRoute,
     Route,
     WireCall,
     WireReply,
@@ -41,22 +39,6 @@ _CANDIDATES = (20, 5, 1)
 """Numbers of candidates to ask for; 20 is vLLM's default limit, some servers allow fewer."""
 _FLAT = 0.25
 """Candidates closer together than this (nats at temperature 1) tell nothing: noise of half precision reaches 0.05."""
-
-
-class ServerFacts(NamedTuple):
-    """What a server says about itself."""
-
-    version: str
-    model: str
-    """Served name that requests will carry."""
-    max_model_len: int | None
-    """Window in tokens; None if it does not say."""
-    weight_label: str | None
-    """Label of the weights it serves now; None if it keeps none."""
-    logprobs_mode: str | None
-    """Its start-up flag; None if it does not say (development mode is off)."""
-    details: dict[str, str]
-    """Further provenance, as far as it says."""
 
 
 class ProbedRoute(NamedTuple):
@@ -140,15 +122,17 @@ async def ask_configuration(transport: HttpTransport, deadline: Deadline) -> dic
     return {key: str(model[key]) for key in keys if model.get(key) is not None}
 
 
-async def find_route(transport: HttpTransport, model: str, prompt: Sequence[int], deadline: Deadline) -> ProbedRoute:
-    """Find the token route: ``/inference/v1/generate`` where the server has it, else ``/v1/completions``.
+async def find_route(
+    transport: HttpTransport, routes: Sequence[Route], prompt: Sequence[int], deadline: Deadline
+) -> ProbedRoute:
+    """Find the first of ``routes`` that the server has, by sampling one token.
 
     Raises:
-        ConfigError: It has neither.
+        ConfigError: It has none.
         PolicyServerFault: It refuses one token's worth of sampling, or its answer is not what vLLM gives.
     """
     refusals: list[str] = []
-    for route in (GenerateRoute(model), CompletionsRoute(model)):
+    for route in routes:
         reply = await transport.post(route.path, route.encode(_probe_call(prompt, 1.0, 0)), deadline)
         if reply.status == 200:
             return ProbedRoute(route, route.decode(reply.body))

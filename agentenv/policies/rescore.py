@@ -8,7 +8,6 @@ the recorded id as its next token under the recorded parameters (processed log-p
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -21,12 +20,11 @@ from agentenv.core.lifetime import AsyncResource
 from agentenv.errors import ConfigError, OrderError, PolicyServerFault
 from agentenv.policies import probe
 from agentenv.policies.refusals import error_fields, refusal
-from agentenv.policies.transport import HttpTransport
-from agentenv.policies.vllm_wire import GenerateRoute
+from agentenv.policies.transport import HttpReply, HttpTransport
+from agentenv.policies.vllm_wire import CompletionsRoute, GenerateRoute, no_such_route
 from agentenv.records.axes import Distribution
 from agentenv.records.tokens import SamplingParams
 
-_PATH = "/v1/completions"
 _MAX_SCORES = 200_000
 """Scores (positions times vocabulary) to take in one answer; more go position by position. About 20 MB of JSON."""
 _AT_ONCE = 16
@@ -43,6 +41,8 @@ class _Choice(msgspec.Struct):
 
 class _Answer(msgspec.Struct):
     choices: list[_Choice]
+    prompt_logprobs: list[dict[int, _Score] | None] | None = None
+    """Here on the tokens route, in the choice on the other one."""
 
 
 _decoder = msgspec.json.Decoder(_Answer)
@@ -145,52 +145,74 @@ class Rescorer(AsyncResource):
 
     async def _prompt_scores(self, ids: list[int], *, whole: bool) -> list[dict[int, _Score] | None] | None:
         """Ask for prompt log-probs, of the ids or of the ``whole`` vocabulary; None if that is more than it gives."""
-        body: dict[str, Any] = {"model": self._model, "prompt": ids, "max_tokens": 1, "temperature": 1.0, "seed": 0}
-        body["prompt_logprobs"] = -1 if whole else 0
-        reply = await self._transport.post(_PATH, msgspec.json.encode(body), self._deadline())
+        reply = await self._ask_generate(ids) if whole else None
+        if reply is None or no_such_route(reply.status, reply.body):
+            body: dict[str, Any] = {"model": self._model, "prompt": ids, "max_tokens": 1, "seed": 0}
+            body["prompt_logprobs"] = -1 if whole else 0
+            reply = await self._post(CompletionsRoute.path, body)
         if reply.status == 400 and whole and "max allowed" in error_fields(reply.body).get("message", ""):
             return None
         if reply.status != 200:
-            raise refusal(self._transport.url + _PATH, reply.status, reply.body)
-        return _decoder.decode(reply.body).choices[0].prompt_logprobs
+            raise refusal(self._transport.url, reply.status, reply.body)
+        answer = _decoder.decode(reply.body)
+        return answer.prompt_logprobs or answer.choices[0].prompt_logprobs
+
+    async def _ask_generate(self, ids: list[int]) -> HttpReply:
+        """Take the tokens route for whole vocabularies: the other one decodes every candidate to text, which costs."""
+        params = {"max_tokens": 1, "seed": 0, "prompt_logprobs": -1, "detokenize": False}
+        return await self._post(GenerateRoute.path, {"model": self._model, "token_ids": ids, "sampling_params": params})
+
+    async def _post(self, path: str, body: dict[str, Any]) -> HttpReply:
+        return await self._transport.post(path, msgspec.json.encode(body), self._deadline())
 
     async def _one_by_one(self, ids: list[int], positions: list[int], sampling: SamplingParams) -> list[float | None]:
+        if sampling.presence_penalty or sampling.frequency_penalty:
+            raise ConfigError(
+                "Log-probs under presence and frequency penalties cannot be asked for again: they count the tokens of "
+                "one reply, and a recorded reply can only be given back as a prompt."
+            )
         found: dict[int, float | None] = {}
-        room = asyncio.Semaphore(_AT_ONCE)
+        waiting = iter(positions)
 
-        async def score(at: int) -> None:
-            async with room:
+        async def score() -> None:
+            for at in waiting:
                 found[at] = await self._next_score(ids[:at], ids[at], sampling)
 
-        async with anyio.create_task_group() as tasks:
-            for at in positions:
-                tasks.start_soon(score, at)
+        try:
+            async with anyio.create_task_group() as tasks:
+                for _ in range(_AT_ONCE):
+                    tasks.start_soon(score)
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from None
         return [found[at] for at in positions]
 
     async def _next_score(self, prompt: list[int], token: int, sampling: SamplingParams) -> float | None:
-        route = GenerateRoute(self._model)
-        params: dict[str, Any] = {
+        """Ask for the score of one id as the next token. The tokens route would leave it out of its answer (0.32)."""
+        route = CompletionsRoute(self._model)
+        body: dict[str, Any] = {
+            "model": self._model,
+            "prompt": prompt,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "top_k": sampling.top_k,
             "min_p": sampling.min_p,
             "repetition_penalty": sampling.repetition_penalty,
-            "presence_penalty": sampling.presence_penalty,
-            "frequency_penalty": sampling.frequency_penalty,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
             "max_tokens": 1,
             "seed": 0,
             "logprobs": 1,
             "logprob_token_ids": [token],
-            "detokenize": False,
+            "return_tokens_as_token_ids": True,
         }
-        body = msgspec.json.encode({"model": self._model, "token_ids": prompt, "sampling_params": params})
-        reply = await self._transport.post(route.path, body, self._deadline())
-        top = route.decode_top(reply.body) if reply.status == 200 else {}
+        reply = await self._post(route.path, body)
+        if reply.status != 200:
+            raise refusal(self._transport.url + route.path, reply.status, reply.body)
+        top = route.decode_top(reply.body)
         if token not in top:
             raise ConfigError(
-                f"{self._transport.url} cannot score ids under these sampling parameters ({reply.status} "
-                f"{reply.excerpt!r}). Start vLLM with --enable-scale-out (0.32 or newer, processed_logprobs), or with "
-                "--max-logprobs -1 where temperature is the only parameter."
+                f"{self._transport.url} does not score a given id as the next token (vLLM 0.32 and newer do), and these "
+                "sampling parameters need it. Where temperature is the only one, --max-logprobs -1 serves too."
             )
         return top[token] if top[token] > _MISSING else None
 

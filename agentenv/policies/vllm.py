@@ -19,10 +19,11 @@ from agentenv.policies import probe
 from agentenv.policies.refusals import refusal
 from agentenv.policies.transport import HttpTransport, RetryRules
 from agentenv.policies.vllm_reply import Part, assemble, judge
-from agentenv.policies.vllm_wire import Route, WireCall, encode_prompt
+from agentenv.policies.vllm_wire import CompletionsRoute, GenerateRoute, Route, WireCall, encode_prompt
 from agentenv.records.axes import Distribution, Evidence, Finish
 
 Declared = Literal["auto", "model", "sampling", "unknown"]
+RouteChoice = Literal["auto", "generate", "completions"]
 _REPORTED = {"raw_logprobs": Distribution.MODEL, "processed_logprobs": Distribution.SAMPLING}
 _SEED_STRIDE = 0x9E3779B1
 """Odd, so that adding multiples of it modulo 2**31 visits every seed."""
@@ -69,6 +70,7 @@ class VllmPolicy(Policy):
         tokenizer: Tokenizer,
         logprobs: Declared = "auto",
         context_window: int | None = None,
+        route: RouteChoice = "auto",
         api_key: str | None = None,
         max_connections: int = 512,
         retry: RetryRules | None = None,
@@ -83,6 +85,8 @@ class VllmPolicy(Policy):
             tokenizer: The vocabulary prompts are written in; compared with the server's at start.
             logprobs: ``auto`` finds out which distribution log-probs describe; a declared one is used where the
                 server gives no answer, and refused where it gives another one.
+            route: ``auto`` takes ``/inference/v1/generate`` where the server has it, else ``/v1/completions``; or one
+                of them by name, ``generate`` or ``completions``.
             context_window: Smaller than the server's, to stay below it; None takes the server's.
             api_key: Bearer token.
             max_connections: Requests in flight at once; each takes a file descriptor.
@@ -97,6 +101,9 @@ class VllmPolicy(Policy):
             raise ConfigError(f"context_window is {context_window}; a prompt and a reply need 2 tokens at least.")
         if logprobs not in ("auto", "model", "sampling", "unknown"):
             raise ConfigError(f"logprobs is {logprobs!r}; expected auto, model, sampling or unknown.")
+        if route not in ("auto", "generate", "completions"):
+            raise ConfigError(f"route is {route!r}; expected auto, generate or completions.")
+        self._route: RouteChoice = route
         self._transport = HttpTransport(url, api_key=api_key, max_connections=max_connections, retry=retry)
         self._wanted_model = model
         self._tokenizer = tokenizer
@@ -224,7 +231,7 @@ class VllmPolicy(Policy):
         window = self._window(max_model_len)
         compared = await probe.check_tokenizer(transport, model, tokenizer, deadline)
         prompts: list[array[int]] = [tokenizer.encode(text) for text in probe.PROBE_TEXTS]
-        route, first = await probe.find_route(transport, model, prompts[0], deadline)
+        route, first = await probe.find_route(transport, self._candidates(model), prompts[0], deadline)
         details = await probe.ask_configuration(transport, deadline)
         distribution, evidence, reason = await self._distribution(
             route, prompts, details.get("logprobs_mode"), deadline
@@ -247,6 +254,10 @@ class VllmPolicy(Policy):
             details=details | {"tokenizer_check": compared, "logprobs_probe": reason},
         )
         return _Started(identity=identity, route=route)
+
+    def _candidates(self, model: str) -> list[Route]:
+        routes = {"generate": GenerateRoute(model), "completions": CompletionsRoute(model)}
+        return [route for name, route in routes.items() if self._route in ("auto", name)]
 
     def _window(self, served: int | None) -> int | None:
         wanted = self._wanted_window

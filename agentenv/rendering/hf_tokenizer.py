@@ -73,6 +73,11 @@ class HfTokenizer:
         backend.add_tokens([_anchor()])
         return backend
 
+    @property
+    def is_fast(self) -> bool:
+        """Whether ASCII text takes the shortcut of `agentenv.rendering.word_cache`."""
+        return self._words is not None
+
     def token_id(self, text: str) -> int | None:
         """Look a token up by its text."""
         return self._backend.token_to_id(text)

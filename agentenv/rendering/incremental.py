@@ -212,6 +212,8 @@ class Extender:
         texts = ("", _SAID) if results else (_SAID,)
         thinking = ((False, False), (True, True), (True, False), (False, True)) if reasoning else ((False, False),)
         cases: list[_Case] = []
+        if self._opens_reasoning:
+            thinking = ((True, True), (False, True))  # every reply begins inside reasoning
         for (earlier, last), text in product(thinking, texts):
             turn = self._turn(results, escaper=self._control.escaper(), reasoning=last, text=text)
             cases.extend(_Case(history=history, turn=turn) for history in self._histories(reasoning=earlier))

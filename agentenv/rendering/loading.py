@@ -16,7 +16,9 @@ from agentenv.rendering.gguf_tokenizer import read_gguf
 from agentenv.rendering.hf_tokenizer import read_hf_tokenizer
 from agentenv.rendering.model_files import ModelFiles, Templates
 from agentenv.rendering.template_renderer import TemplateRenderer
+from agentenv.rendering.tiktoken_tokenizer import TiktokenTokenizer
 
+_TIKTOKEN = "tiktoken:"
 _HUB_PATTERNS = [
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json", "config.json",
     "chat_template.jinja", "chat_template.json", "additional_chat_templates/*.jinja",
@@ -38,17 +40,28 @@ def load_text_model(source: str | Path) -> TextModel:
     """Load tokenizer, special tokens and chat template.
 
     Args:
-        source: A model directory, a ``.gguf`` file, or a hub id (``owner/name``, needs ``huggingface_hub``).
+        source: A model directory, a ``.gguf`` file, a hub id (``owner/name``, needs ``huggingface_hub``), or an OpenAI
+            vocabulary: ``tiktoken:NAME``, and without a network ``tiktoken:NAME:FILE``.
 
     Raises:
         ConfigError: It is none of them, or files are missing or damaged.
+        UnknownNameError: There is no such OpenAI vocabulary.
     """
+    if str(source).startswith(_TIKTOKEN):
+        return _openai(str(source).removeprefix(_TIKTOKEN))
     path = Path(source).expanduser()
     if path.is_file():
         model = read_gguf(path)
         return TextModel(tokenizer=model.tokenizer, special_tokens=model.special_tokens, templates=model.templates)
     files = ModelFiles.read(path if path.is_dir() else _from_hub(str(source)))
     return TextModel(tokenizer=read_hf_tokenizer(files), special_tokens=files.special_tokens, templates=files.templates)
+
+
+def _openai(source: str) -> TextModel:
+    """Load an OpenAI vocabulary, with ChatML for want of a public template."""
+    name, _, file = source.partition(":")
+    tokenizer = TiktokenTokenizer.from_file(Path(file), kind=name) if file else TiktokenTokenizer.named(name)
+    return TextModel(tokenizer=tokenizer, special_tokens={}, templates=Templates(default=CHATML))
 
 
 def load_tokenizer(source: str | Path) -> ControlTokenizer:
@@ -101,7 +114,9 @@ def byte_renderer() -> TemplateRenderer:
 def _from_hub(name: str) -> Path:
     """Fetch the small files of a hub model."""
     if name.count("/") != 1 or name.startswith((".", "/", "~")) or name.endswith("/"):
-        raise ConfigError(f"{name} does not exist: expected a model directory, a .gguf file or a hub id (owner/name).")
+        raise ConfigError(
+            f"{name} does not exist: expected a model directory, a .gguf file, a hub id (owner/name) or tiktoken:NAME."
+        )
     try:
         import huggingface_hub
         from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError

@@ -1,6 +1,9 @@
 """OpenAI's vocabularies through ``tiktoken``: for counting and rendering text-only policies.
 
 Named vocabularies are downloaded by that library once; `TiktokenTokenizer.from_file` needs no network.
+
+How OpenAI's servers frame messages is not public. The two control tokens of ChatML are added after the last id of a
+vocabulary, so that messages can be rendered and counted; a policy that sees text only is never trained on these ids.
 """
 
 from __future__ import annotations
@@ -15,11 +18,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from agentenv.errors import ConfigError, UnknownNameError
-from agentenv.rendering.control_text import well_formed
+from agentenv.rendering.control_text import spelled, well_formed
 
 if TYPE_CHECKING:
     from tiktoken import Encoding
 
+_CHAT_TOKENS = ("<|im_start|>", "<|im_end|>")
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _UPPER, _LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
 _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s"
@@ -50,13 +54,21 @@ class TiktokenTokenizer:
     """Wraps one encoding."""
 
     def __init__(self, encoding: Encoding, *, control: Mapping[str, int]) -> None:
-        """Wrap; ``control`` holds the special tokens of ``encoding``."""
+        """Wrap.
+
+        Args:
+            encoding: The vocabulary.
+            control: Its special tokens.
+        """
+        size = encoding.max_token_value + 1
+        chat = {token: size + index for index, token in enumerate(_CHAT_TOKENS) if token not in control}
         self._encoding = encoding
-        self.control_ids: Mapping[str, int] = dict(control)
-        end = self.control_ids.get("<|endoftext|>")
-        self.eos_ids = () if end is None else (end,)
-        self.vocab_size = encoding.max_token_value + 1
+        self.control_ids: Mapping[str, int] = {**control, **chat}
+        self.eos_ids = tuple(self.control_ids[token] for token in ("<|im_end|>", "<|endoftext|>"))
+        self.vocab_size = size + len(chat)
         self.sha256 = _hash(encoding, self.control_ids)
+        self._spelled = spelled(self.control_ids)
+        self._texts = {number: token for token, number in self.control_ids.items()}
 
     @classmethod
     def named(cls, name: str) -> TiktokenTokenizer:
@@ -103,7 +115,15 @@ class TiktokenTokenizer:
         return cls(encoding, control=special)
 
     def encode(self, text: str) -> array[int]:
-        return array("i", self._encoding.encode(well_formed(text), allowed_special="all", disallowed_special=()))
+        text = well_formed(text)
+        ids = array("i")
+        start = 0
+        for match in self._spelled.finditer(text):
+            ids.extend(self._encoding.encode_ordinary(text[start : match.start()]))
+            ids.append(self.control_ids[match.group()])
+            start = match.end()
+        ids.extend(self._encoding.encode_ordinary(text[start:]))
+        return ids
 
     def encode_plain(self, text: str) -> array[int]:
         return array("i", self._encoding.encode_ordinary(well_formed(text)))
@@ -113,12 +133,11 @@ class TiktokenTokenizer:
         return self.encode_plain(text)
 
     def decode(self, ids: Sequence[int]) -> str:
-        try:
-            return self._encoding.decode(list(ids), errors="replace")
-        except (KeyError, OverflowError):
-            return b"".join(map(self._bytes_of, ids)).decode("utf-8", "replace")
+        return b"".join(map(self._bytes_of, ids)).decode("utf-8", "replace")
 
     def _bytes_of(self, number: int) -> bytes:
+        if (text := self._texts.get(number)) is not None:
+            return text.encode()
         try:
             return self._encoding.decode_single_token_bytes(number)
         except (KeyError, OverflowError):

@@ -23,6 +23,8 @@ _ASCII_WORDS = r" ?[A-Za-z]+| ?[0-9]+|'(?:[stmd]|re|ve|ll)| ?[^\sA-Za-z0-9]+|\s+
 _ASCII_WORDS_AND_DIGITS = r" ?[A-Za-z]+|[0-9]|'(?:[stmd]|re|ve|ll)| ?[^\sA-Za-z0-9]+|\s+(?=[0-9])|\s+(?!\S)|\s+"
 """The same after every digit was split off: a digit then ends white space as the end of the text does."""
 _HARMLESS_NORMALIZERS = (None, "NFC", "NFD", "NFKC", "NFKD")
+_SET_OPERATION = re.compile(r"&&|--|\|\||~~")
+"""What `re` takes for letters inside a class, and other libraries for operations on sets."""
 _MAX_WORDS = 1 << 16
 _MAX_WORD_LENGTH = 64
 
@@ -30,10 +32,13 @@ _MAX_WORD_LENGTH = 64
 class WordCache:
     """Encodes ASCII text word by word. Safe in several threads: a word may be merged twice, never wrongly."""
 
-    def __init__(self, pattern: re.Pattern[str], encode_word: Callable[[str], list[int]]) -> None:
-        """Remember what ``encode_word`` gives for each match of ``pattern``."""
+    def __init__(
+        self, pattern: re.Pattern[str], encode_word: Callable[[str], list[int]], *, max_words: int = _MAX_WORDS
+    ) -> None:
+        """Remember what ``encode_word`` gives for each match of ``pattern``, ``max_words`` at a time."""
         self._words = pattern.findall
         self._encode_word = encode_word
+        self._max_words = max_words
         self._known: dict[str, list[int]] = {}
 
     def encode(self, text: str) -> list[int]:
@@ -51,7 +56,7 @@ class WordCache:
     def _merge(self, word: str) -> list[int]:
         ids = self._encode_word(word)
         if len(word) <= _MAX_WORD_LENGTH:
-            if len(self._known) >= _MAX_WORDS:
+            if len(self._known) >= self._max_words:
                 self._known = {}
             self._known[word] = ids
         return ids
@@ -95,7 +100,7 @@ def _for_ascii(pattern: str) -> re.Pattern[str] | None:
     for part in re.split(r"(\\p\{\w+\}|\\.|\[|\])", pattern, flags=re.DOTALL):
         if part in _CLASSES:
             written.append(_CLASSES[part] if inside else f"[{_CLASSES[part]}]")
-        elif part.startswith((r"\p", r"\P")):
+        elif part.startswith((r"\p", r"\P")) or (inside and (part == "[" or _SET_OPERATION.search(part))):
             return None
         else:
             inside = part == "[" or (inside and part != "]")

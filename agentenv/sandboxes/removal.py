@@ -1,7 +1,7 @@
 """Removing a tree that nobody promises anything about: thousands of levels deep, closed to its owner, of any names.
 
-Deep trees are flattened: a folder's folders are moved up beside it before it is removed, so that neither recursion nor
-the number of open descriptors nor the length of a path grows with depth. Links are removed, never followed.
+The walk goes down and up with one descriptor, so that neither recursion nor the number of open descriptors nor the
+length of a path grows with depth. Links are removed, never followed.
 """
 
 # Descriptors are what this works on.
@@ -9,8 +9,10 @@ the number of open descriptors nor the length of a path grows with depth. Links 
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 
 
@@ -32,18 +34,37 @@ def remove_tree(path: Path) -> None:
 
 
 def _empty(root: int) -> None:
-    moved = 0
-    while folders := _unlink_files(root):
-        for name in folders:
-            inner = _open(name, root)
-            try:
-                for child in _unlink_files(inner):
-                    os.close(_open(child, inner))  # a folder is moved only by who may write to it: its ".." changes
-                    moved += 1
-                    os.rename(child, _fresh(root, moved), src_dir_fd=inner, dst_dir_fd=root)
-            finally:
-                os.close(inner)
-            os.rmdir(name, dir_fd=root)
+    here = os.dup(root)
+    levels = [_Level(name="", inode=os.fstat(here).st_ino, folders=_unlink_files(here))]
+    try:
+        while levels:
+            if levels[-1].folders:
+                name = levels[-1].folders.pop()
+                here = _replace(here, _open(name, here))
+                levels.append(_Level(name=name, inode=os.fstat(here).st_ino, folders=_unlink_files(here)))
+                continue
+            emptied = levels.pop()
+            if levels:
+                here = _replace(here, _open("..", here))
+                if os.fstat(here).st_ino != levels[-1].inode:
+                    raise OSError(errno.EBUSY, "a folder was moved while its tree was being removed", emptied.name)
+                os.rmdir(emptied.name, dir_fd=here)
+    finally:
+        os.close(here)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Level:
+    """A folder on the way down, and which of its folders are still to be emptied."""
+
+    name: str
+    inode: int
+    folders: list[str]
+
+
+def _replace(old: int, new: int) -> int:
+    os.close(old)
+    return new
 
 
 def _unlink_files(folder: int) -> list[str]:
@@ -56,17 +77,6 @@ def _unlink_files(folder: int) -> list[str]:
             else:
                 os.unlink(entry.name, dir_fd=folder)
     return folders
-
-
-def _fresh(root: int, number: int) -> str:
-    """Give a name the root does not have."""
-    name = f"moved-{number}"
-    while True:
-        try:
-            os.lstat(name, dir_fd=root)
-        except FileNotFoundError:
-            return name
-        name += "-"
 
 
 def _open(path: str, folder: int | None) -> int:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
+from agentenv.compressors.clear_tool_results import ClearToolResults
 from agentenv.compressors.table import COMPRESSORS, parse_compressor
+from agentenv.compressors.window import SlidingWindow
 from agentenv.core.compressor import CannotCompact, CompressionView, Compressor
 from agentenv.core.deadline import Deadline
 from agentenv.engine.compaction import apply_edits, check_edits
@@ -318,6 +320,22 @@ def test_a_wrong_specification_is_refused_with_the_form_expected(spec: str, prob
     """The message names the part at fault and how it is written."""
     with pytest.raises(ConfigError) as caught:
         parse_compressor(spec)
+    assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: SlidingWindow(limit=0), "limit of at least 1 token, got 0"),
+        (lambda: SlidingWindow(limit=5, target=0.0), "target above 0 and at most 1, got 0.0"),
+        (lambda: ClearToolResults(limit=-1), "limit of at least 1 token, got -1"),
+        (lambda: ClearToolResults(limit=5, keep=-1), "cannot keep -1 results"),
+    ],
+)
+def test_wrong_settings_are_refused_in_python_too(make: Callable[[], object], problem: str):
+    """Compressors made without a specification check the same."""
+    with pytest.raises(ConfigError) as caught:
+        make()
     assert problem in str(caught.value)
 
 

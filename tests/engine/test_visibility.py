@@ -68,7 +68,7 @@ def _rule(text: str, *renderings: str, id: str = "c0") -> Constraint:
     )
 
 
-def _compaction(id: str) -> Compaction:
+def _compaction(id: str, outcome: CompactionOutcome = CompactionOutcome.APPLIED) -> Compaction:
     return Compaction(
         id=id,
         compressor="window:10",
@@ -77,7 +77,7 @@ def _compaction(id: str) -> Compaction:
         edits=(),
         tokens_before=20,
         tokens_after=5,
-        outcome=CompactionOutcome.APPLIED,
+        outcome=outcome,
     )
 
 
@@ -221,8 +221,8 @@ class Episode:
         seen = self.tracker.observe(self._segment, _encode(self._tokenizer, text), purpose=purpose)
         return ["+" if e.level is VisibilityLevel.VERBATIM else (e.compaction_id or "-") for e in seen]
 
-    def compact(self) -> None:
-        self.tracker.compacted(_compaction(f"k{self._n_compactions}"))
+    def compact(self, outcome: CompactionOutcome = CompactionOutcome.APPLIED) -> None:
+        self.tracker.compacted(_compaction(f"k{self._n_compactions}", outcome))
         self._n_compactions += 1
 
 
@@ -264,6 +264,17 @@ def test_a_rule_that_a_new_segment_lost_without_compaction_was_not_removed_by_on
     assert episode.prompt("nothing") == ["-"]
     episode.compact()
     assert episode.prompt("nothing") == ["-"]
+
+
+def test_a_failed_compaction_removed_nothing():
+    """The history was unchanged, so it is not to blame."""
+    episode = Episode(_rule("leave data"), _rule("go on", id="c1"))
+    episode.prompt("leave data. go on.")
+    episode.compact()
+    episode.compact(CompactionOutcome.FAILED)
+    assert episode.prompt("go on") == ["k0", "+"]
+    episode.compact(CompactionOutcome.FAILED)
+    assert episode.prompt("nothing") == ["k0", "-"]
 
 
 def test_a_prompt_for_a_summary_does_not_decide_who_removed_what():

@@ -32,8 +32,8 @@ def path_of(folder: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize("name", EXPORTERS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
-@given(records=st.lists(episode_records(), max_size=3))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
+@given(records=st.lists(episode_records(), max_size=2))
 def test_file_holds_exactly_the_rows(tmp_path: Path, name: str, records: list[EpisodeRecord]) -> None:
     """What is read back is what `rows` gave, every float32 and every null included; the report is the same."""
     exporter = EXPORTERS[name](run_id="run-1")
@@ -55,8 +55,8 @@ def test_logprobs_survive_bit_for_bit(tmp_path: Path, name: str, values: list[fl
     assert back.tobytes() == np.array(values, np.float32).tobytes()
 
 
-@settings(max_examples=20)
-@given(st.lists(episode_records(), min_size=1, max_size=3))
+@settings(max_examples=15)
+@given(st.lists(episode_records(), min_size=1, max_size=2))
 def test_columns_are_those_of_the_table(records: list[EpisodeRecord]) -> None:
     """Every row has every documented column, in no other spelling."""
     for row in EXPORTERS["jsonl"]().rows(records, LossReport()):

@@ -15,7 +15,7 @@ from agentenv.records.messages import Message, ParsedTurn, Role, ToolCall
 from agentenv.records.tokens import Sampled, SamplingParams, pack_ids, pack_logprobs
 from agentenv.testing.episodes import EpisodeBuilder, episode_records, reply
 from agentenv.testing.strategies import all_facts
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 
@@ -37,6 +37,7 @@ def test_fact_round_trip(fact: Fact) -> None:
     assert decode_fact(encode_fact(fact)) == fact
 
 
+@settings(max_examples=30)
 @given(episode_records())
 def test_record_round_trip(record: EpisodeRecord) -> None:
     """A record that was written is the record that is read."""

@@ -13,6 +13,10 @@ from agentenv.rendering.template_renderer import TemplateRenderer
 from tests.rendering.models import save
 
 
+DATE = "26 Jul 2024"
+"""What templates that show the date are told, here and in the reference."""
+
+
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Give the directory of a family, made when first asked for."""
@@ -32,7 +36,7 @@ def renderer_of(model_folder: Callable[[str], Path]) -> Callable[[str], Template
 
     def renderer(name: str) -> TemplateRenderer:
         if name not in made:
-            made[name] = load_renderer(model_folder(name))
+            made[name] = load_renderer(model_folder(name), template_arguments={"date_string": DATE})
         return made[name]
 
     return renderer

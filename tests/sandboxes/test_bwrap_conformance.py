@@ -46,6 +46,18 @@ async def test_supervisor_tells_nothing(sandbox, monkeypatch):
     assert said(done) == "0\ndone\n"
 
 
+async def test_commands_inherit_nothing_but_their_streams(sandbox):
+    """No descriptor of bubblewrap, of the supervisor or of the harness is open in them; nor in a kept process."""
+    done = await shell(sandbox, "ls -l /proc/self/fd | sed -n 's/.* \\([0-9]* -> .*\\)/\\1/p'; env")
+    lines = said(done).splitlines()
+    assert [line.split()[0] for line in lines if "->" in line] == ["0", "1", "2", "3"]
+    assert {line.split("=")[0] for line in lines if "->" not in line} == {
+        "AGENTENV_JOB", "HOME", "LANG", "PATH", "PWD", "TMPDIR", "USER",
+    }  # fmt: skip
+    kept = await sandbox.start(["sh", "-c", "read x; ls /proc/$$/fd | wc -l; cat"], deadline=patience())
+    assert await kept.request(b"", patience()) == b"3"
+
+
 async def test_host_files_cannot_be_seen(sandbox):
     """The home folders, the shadow file and the sockets of the host are not there."""
     done = await shell(

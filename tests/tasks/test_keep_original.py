@@ -62,8 +62,8 @@ def test_documents_are_long_and_hold_what_one_has_to_know():
     for seed in range(40):
         task = suite.task(seed)
         documents = [text for path, text in task.files.items() if path.startswith("docs/")]
-        assert len(documents) == 4
-        assert all(4_000 < len(text) < 9_000 for text in documents)
+        assert len(documents) == 6
+        assert all(2_500 < len(text) < 5_000 for text in documents)
         stated = sum(text.decode().count("Rule for converted files.") for text in documents)
         assert stated >= 2
 
@@ -126,11 +126,11 @@ class Window:
 
 @pytest.mark.parametrize("seed", range(len(CONVERSIONS)))
 async def test_a_policy_that_obeys_what_it_sees(seed: int, provider: SandboxProvider):
-    """With the whole history it keeps the rule; behind a window of 3,000 tokens it does not know it any more."""
+    """With the whole history it keeps the rule; behind a window of 2,000 tokens it does not know it any more."""
     task = suite.task(seed)
     seeing = await play(task, "visible-rule", provider)
     assert seeing.components == {"result": 1.0, "original": 0.0}
-    blind = await play(task, "visible-rule", provider, forget=Window(3_000))
+    blind = await play(task, "visible-rule", provider, forget=Window(2_000))
     assert blind.components == {"result": 1.0, "original": -1.0}
     assert not blind.passed
     original = grader_of(task).original_path

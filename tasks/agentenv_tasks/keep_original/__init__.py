@@ -31,13 +31,12 @@ from agentenv.toolkit.suite import (
 from agentenv_tasks.keep_original.conversions import CONVERSIONS, Conversion
 from agentenv_tasks.keep_original.documents import TOPICS, write_documents
 from agentenv_tasks.keep_original.grading import ConversionGrader
-from agentenv_tools.files import files
-from agentenv_tools.python import python
+from agentenv_tools.files import files_edit, files_list, files_read, files_write
 from agentenv_tools.shell import shell
 from agentenv_tools.submit import submit
 
 _SYSTEM = "You work in a folder of files with the given tools. When the work is done, call submit."
-_DOCUMENTS = {1: 4, 2: 8}
+_DOCUMENTS = {1: 6, 2: 12}
 _TURNS = {1: 24, 2: 32}
 
 _GREETINGS = ("Hello!", "Good morning.", "Hi, thanks for your help today.", "Before we begin:")
@@ -75,7 +74,7 @@ def suite(draw: Variant) -> Task:
     return Task(
         id=draw.id,
         messages=said,
-        tools=(*files, shell, python, submit),
+        tools=(files_list, files_read, files_write, files_edit, shell, submit),
         files={conversion.original_path: conversion.original, **documents},
         budgets=(turn_budget(_TURNS[draw.level]),),
         constraints=(keep,),

@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-TOPICS = ("fields", "numbers", "history", "review", "naming", "archive", "releases", "contacts")
+TOPICS = (
+    "fields", "numbers", "history", "review", "naming", "archive",
+    "releases", "contacts", "letters", "storage", "visitors", "calendar",
+)  # fmt: skip
 """One document each, ``docs/TOPIC.md``."""
 
-_PARAGRAPHS = 13
+_PARAGRAPHS = 6
 _SENTENCES = 4
 
 _OPENINGS = (
@@ -57,7 +60,7 @@ def write_documents(rng: random.Random, topics: Sequence[str], notes: Sequence[s
     """Write one document per topic and spread the notes over them, each in a paragraph of its own.
 
     Returns:
-        Path to content, in the order of the topics; about 7 KB each.
+        Path to content, in the order of the topics; about 3.5 KB each.
     """
     holders: dict[str, list[str]] = {topic: [] for topic in topics}
     for note in notes:
