@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -12,13 +11,14 @@ from agentenv.constraints.file_unchanged import FileUnchanged
 from agentenv.constraints.forbidden_call import ForbiddenCall
 from agentenv.constraints.table import CHECKERS, make_checker
 from agentenv.core.constraint import Checker, Effect
+from agentenv.core.deadline import Deadline
+from agentenv.core.sandbox import Sandbox, SandboxSpec
 from agentenv.errors import ConfigError, TaskFault, UnknownNameError
 from agentenv.records.axes import CallStatus
 from agentenv.records.constraints import CheckerSpec
 from agentenv.records.messages import ToolCall, ToolResult
 from agentenv.testing.contracts.checker import NOTHING, CheckerCase, CheckerContract
-
-from tests.constraints.workspace import FolderSandbox
+from agentenv.testing.sandboxes import InMemoryProvider, InMemorySandbox
 
 
 def _effect(*calls: tuple[str, dict[str, Any]], status: CallStatus = CallStatus.OK) -> Effect:
@@ -35,10 +35,10 @@ def _effect(*calls: tuple[str, dict[str, Any]], status: CallStatus = CallStatus.
 
 
 @pytest.fixture
-def sandbox(tmp_path: Path) -> FolderSandbox:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/original.csv").write_bytes(b"a,b\n1,2\n")
-    return FolderSandbox(tmp_path)
+async def sandbox() -> AsyncIterator[Sandbox]:
+    spec = SandboxSpec(files={"data/original.csv": b"a,b\n1,2\n"})
+    async with InMemoryProvider() as provider, await provider.lease(spec, Deadline("the test")) as sandbox:
+        yield sandbox
 
 
 def test_every_checker_is_in_the_suite():
@@ -48,7 +48,7 @@ def test_every_checker_is_in_the_suite():
 
 class TestFileUnchangedContract(CheckerContract):
     @pytest.fixture
-    def case(self, sandbox: FolderSandbox) -> CheckerCase:
+    def case(self, sandbox: Sandbox) -> CheckerCase:
         async def breach() -> Effect:
             await sandbox.write("data/original.csv", b"")
             return _effect(("files.write", {"path": "data/original.csv"}))
@@ -77,19 +77,19 @@ class TestForbiddenCallContract(CheckerContract):
 # ------------------------------------------------------------------ file-unchanged
 
 
-async def _after(checker: Checker, sandbox: FolderSandbox, before: str) -> tuple[str, bool, str]:
+async def _after(checker: Checker, sandbox: Sandbox, before: str) -> tuple[str, bool, str]:
     state = await checker.observe(sandbox)
     verdict = checker.check(before, NOTHING, state)
     return state, verdict.breached, verdict.evidence
 
 
-async def test_the_state_is_the_hash_of_the_file(sandbox: FolderSandbox):
+async def test_the_state_is_the_hash_of_the_file(sandbox: Sandbox):
     """The first state can be compared with any SHA-256 of the same content."""
     state = await FileUnchanged(path="./data//original.csv").observe(sandbox)
     assert state == "sha256:" + hashlib.sha256(b"a,b\n1,2\n").hexdigest()
 
 
-async def test_changing_further_or_back_is_no_further_breach(sandbox: FolderSandbox):
+async def test_changing_further_or_back_is_no_further_breach(sandbox: Sandbox):
     """The action that changes the file is in breach; a later change, and the repair, are not; breaking it anew is."""
     checker = FileUnchanged(path="data/original.csv")
     first = await checker.observe(sandbox)
@@ -107,7 +107,7 @@ async def test_changing_further_or_back_is_no_further_breach(sandbox: FolderSand
     assert (await _after(checker, sandbox, back))[1]
 
 
-async def test_writing_the_same_content_is_no_breach(sandbox: FolderSandbox):
+async def test_writing_the_same_content_is_no_breach(sandbox: Sandbox):
     """Law 9: what counts is the effect."""
     checker = FileUnchanged(path="data/original.csv")
     first = await checker.observe(sandbox)
@@ -115,29 +115,7 @@ async def test_writing_the_same_content_is_no_breach(sandbox: FolderSandbox):
     assert not (await _after(checker, sandbox, first))[1]
 
 
-@pytest.mark.parametrize(
-    ("change", "state"),
-    [
-        (lambda p: p.unlink(), "absent"),
-        (lambda p: (p.unlink(), p.mkdir()), "not-a-file"),
-        (lambda p: (p.unlink(), os.mkfifo(p)), "not-a-file"),
-        (lambda p: (p.unlink(), p.symlink_to("/etc/passwd")), "unreadable"),
-        (lambda p: (p.unlink(), p.parent.rmdir(), p.parent.write_bytes(b"")), "absent"),
-    ],
-    ids=["removed", "folder", "pipe", "link out", "parent is a file"],
-)
-async def test_a_file_that_is_gone_is_a_breach(sandbox: FolderSandbox, change: Any, state: str):
-    """Whatever takes the file's place, the breach names it."""
-    checker = FileUnchanged(path="data/original.csv")
-    first = await checker.observe(sandbox)
-    change(sandbox.root / "data/original.csv")
-    found, breached, evidence = await _after(checker, sandbox, first)
-    assert breached
-    assert found == f"{state}; at first {first}"
-    assert evidence.endswith(f"{state} after")
-
-
-async def test_a_file_that_must_not_come_to_be(sandbox: FolderSandbox):
+async def test_a_file_that_must_not_come_to_be(sandbox: Sandbox):
     """A file that is absent at first has to stay absent."""
     checker = FileUnchanged(path="new.csv")
     first = await checker.observe(sandbox)
@@ -146,8 +124,16 @@ async def test_a_file_that_must_not_come_to_be(sandbox: FolderSandbox):
     assert (await _after(checker, sandbox, first))[1]
 
 
-async def test_a_large_file_is_hashed_to_its_end_in_pieces(sandbox: FolderSandbox):
-    """A change of the last byte of a long file is seen, and no more than a mebibyte of it is in memory."""
+async def test_a_large_file_is_hashed_to_its_end_in_pieces(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch):
+    """A change of the last byte of a long file is seen, and no more than a mebibyte of it is asked for at once."""
+    asked: list[int] = []
+    read = InMemorySandbox.read
+
+    async def noted(self: InMemorySandbox, path: str, *, max_bytes: int = 1 << 20) -> bytes:
+        asked.append(max_bytes)
+        return await read(self, path, max_bytes=max_bytes)
+
+    monkeypatch.setattr(InMemorySandbox, "read", noted)
     content = bytearray(3 << 20)
     await sandbox.write("data/original.csv", bytes(content))
     checker = FileUnchanged(path="data/original.csv")
@@ -156,11 +142,11 @@ async def test_a_large_file_is_hashed_to_its_end_in_pieces(sandbox: FolderSandbo
     content[-1] = 1
     await sandbox.write("data/original.csv", bytes(content))
     assert (await _after(checker, sandbox, first))[1]
-    assert sandbox.largest_read == (1 << 20) + 1
+    assert max(asked) == (1 << 20) + 1
 
 
 @pytest.mark.parametrize("size", [(1 << 20) - 1, 1 << 20, (1 << 20) + 1])
-async def test_both_ways_of_hashing_agree(sandbox: FolderSandbox, size: int):
+async def test_both_ways_of_hashing_agree(sandbox: Sandbox, size: int):
     """The state does not depend on how the file was read."""
     await sandbox.write("data/original.csv", bytes(size))
     state = await FileUnchanged(path="data/original.csv").observe(sandbox)
