@@ -29,7 +29,7 @@ def demonstrate(task: Task, prefix: str) -> tuple[Message, ...]:
             numbers its messages.
 
     Returns:
-        The task's messages, then assistant turns with the real results of their calls, up to the final answer.
+        The task's messages, pinned to nothing, then assistant turns with the real results of their calls, up to the final answer.
 
     Raises:
         ConfigError: The task needs a sandbox, a call failed, or the answer did not pass the task's own grader.
@@ -41,7 +41,7 @@ def demonstrate(task: Task, prefix: str) -> tuple[Message, ...]:
 
 
 async def _play(task: Task, prefix: str) -> tuple[Message, ...]:
-    said = [message for message in task.messages if message.role is not Role.SYSTEM]
+    said = [replace(message, pinned=False) for message in task.messages if message.role is not Role.SYSTEM]
     done: list[tuple[ToolCall, ToolResult]] = []
     async with AsyncExitStack() as resources:
         context = ToolContext(sandbox=None, blobs=_NoBlobs(), output_cap_bytes=_OUTPUT_CAP_BYTES, resources=resources)

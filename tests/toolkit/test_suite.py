@@ -130,6 +130,7 @@ class TestWorkedExamples:
         assert [message.role for message in first] == [Role.USER, Role.ASSISTANT, Role.TOOL, Role.ASSISTANT]
         number = int(first[0].text.removeprefix("Double ").removesuffix("."))
         assert first[2].text == str(2 * number)
+        assert not any(message.pinned for message in first)
         assert first[2].call_id == first[1].calls[0].id
         ids = [message.id for message in (*first, *second)]
         assert len(set(ids)) == len(ids)
