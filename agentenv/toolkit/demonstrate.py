@@ -29,7 +29,8 @@ def demonstrate(task: Task, prefix: str) -> tuple[Message, ...]:
             numbers its messages.
 
     Returns:
-        The task's messages, pinned to nothing, then assistant turns with the real results of their calls, up to the final answer.
+        The task's messages, pinned to nothing, then assistant turns with the real results of their calls, up to the
+        final answer.
 
     Raises:
         ConfigError: The task needs a sandbox, a call failed, or the answer did not pass the task's own grader.
