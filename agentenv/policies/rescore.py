@@ -182,8 +182,8 @@ class Rescorer(AsyncResource):
             async with anyio.create_task_group() as tasks:
                 for _ in range(_AT_ONCE):
                     tasks.start_soon(score)
-        except BaseExceptionGroup as group:
-            raise group.exceptions[0] from None
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from group
         return [found[at] for at in positions]
 
     async def _next_score(self, prompt: list[int], token: int, sampling: SamplingParams) -> float | None:
@@ -211,8 +211,8 @@ class Rescorer(AsyncResource):
         top = route.decode_top(reply.body)
         if token not in top:
             raise ConfigError(
-                f"{self._transport.url} does not score a given id as the next token (vLLM 0.32 and newer do), and these "
-                "sampling parameters need it. Where temperature is the only one, --max-logprobs -1 serves too."
+                f"{self._transport.url} does not score a given id as the next token (vLLM 0.32 and newer do), and "
+                "these sampling parameters need it. Where temperature is the only one, --max-logprobs -1 serves too."
             )
         return top[token] if top[token] > _MISSING else None
 

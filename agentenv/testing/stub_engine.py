@@ -24,8 +24,8 @@ from aiohttp import web
 from agentenv.core.lifetime import AsyncResource, finish
 from agentenv.core.renderer import Tokenizer
 from agentenv.rendering.byte_tokenizer import ByteTokenizer
-from agentenv.testing.stub_faults import NAN_MARK, REFUSALS, StubAnswer, StubFault, spoil
-from agentenv.testing.stub_model import Law, Script, StubModel
+from agentenv.testing.stub_faults import MISSING, NAN_MARK, REFUSALS, StubAnswer, StubFault, spoil
+from agentenv.testing.stub_model import Law, Script, StubModel, Table
 from agentenv.testing.stub_shapes import (
     Params,
     Top,
@@ -254,7 +254,8 @@ class StubEngine(AsyncResource):
             return REFUSALS[StubFault.TOO_LONG_GENERATE if len(prompt) > window else StubFault.TOO_LONG_GENERATE_FULL]
         if not prompt or not 0 <= min(prompt) <= max(prompt) < self.model.vocab_size:
             return 400, "Token ids are out of vocabulary, or there are none.", None
-        if max(params.logprobs or 0, params.prompt_logprobs or 0) > self.options.max_logprobs:
+        wanted = [self.model.vocab_size if n == -1 else n or 0 for n in (params.logprobs, params.prompt_logprobs)]
+        if max(wanted) > self.options.max_logprobs:
             return 400, f"Requested more log-probs than max allowed: {self.options.max_logprobs}", "logprobs"
         if (params.repetition_penalty, params.presence_penalty, params.frequency_penalty) != (1.0, 0.0, 0.0):
             return 400, "The stub engine has no penalties.", "repetition_penalty"
@@ -302,13 +303,19 @@ class StubEngine(AsyncResource):
             context = zip(
                 [prompt[-1], *answer.ids[:-1]], range(len(prompt), len(prompt) + len(answer.ids)), strict=True
             )
-            tops = [self.model.top(table, params.logprobs, previous, at) for previous, at in context]
+            tops = [self._candidates(table, params, previous, at) for previous, at in context]
         if self.options.logprobs_mode == "raw_logits":
             tops = [[(token, value + _LOGIT_SHIFT) for token, value in top] for top in tops]
             answer.logprobs = [value and value + _LOGIT_SHIFT for value in answer.logprobs]
         return Written(
             prompt, answer, params.logprobs is not None, tops, self._prompt_tops(prompt, params.prompt_logprobs)
         )
+
+    def _candidates(self, table: Table, params: Params, previous: int, at: int) -> Top:
+        if params.logprob_token_ids is None:
+            return self.model.top(table, params.logprobs or 0, previous, at)
+        scores = [(token, self.model.logprob(table, token, previous, at)) for token in params.logprob_token_ids]
+        return [(token, max(score, MISSING)) for token, score in scores]
 
     def _prompt_tops(self, prompt: list[int], n: int | None) -> list[Top | None] | None:
         """Score the prompt: the model's own distribution in every mode, as in vLLM."""

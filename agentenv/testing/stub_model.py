@@ -31,7 +31,9 @@ class Law(NamedTuple):
     min_p: float = 0.0
 
 
-class _Table(NamedTuple):
+class Table(NamedTuple):
+    """One distribution over ranks, computed once."""
+
     cumulated: list[float]
     """(m,) running sums of the weights of the m ranks that survive."""
     logprobs: list[float]
@@ -61,9 +63,9 @@ class StubModel:
         self._stride = next(each for each in _STRIDES if math.gcd(each, vocab_size) == 1)
         self._inverse = pow(self._stride, -1, vocab_size)
         self._logits = [0.0 if flat else -_SHAPE * math.log1p(rank) for rank in range(vocab_size)]
-        self._tables: dict[Law, _Table] = {}
+        self._tables: dict[Law, Table] = {}
 
-    def table(self, law: Law) -> _Table:
+    def table(self, law: Law) -> Table:
         """Give the distribution over ranks under ``law``; computed once."""
         table = self._tables.get(law)
         if table is None:
@@ -74,12 +76,12 @@ class StubModel:
         """Give the 0-based rank of ``token`` after ``previous``, at absolute ``position``."""
         return (token * self._stride + previous * 31 + position * 17) % self.vocab_size
 
-    def logprob(self, table: _Table, token: int, previous: int, position: int) -> float:
+    def logprob(self, table: Table, token: int, previous: int, position: int) -> float:
         """Score one id."""
         rank = self.rank(token, previous, position)
         return table.logprobs[rank] if rank < len(table.logprobs) else -math.inf
 
-    def top(self, table: _Table, n: int, previous: int, position: int) -> list[tuple[int, float]]:
+    def top(self, table: Table, n: int, previous: int, position: int) -> list[tuple[int, float]]:
         """Give the ``n`` best ids with their log-probs; -1 gives all that survive."""
         shift = previous * 31 + position * 17
         count = len(table.logprobs) if n < 0 else min(n, len(table.logprobs))
@@ -122,7 +124,7 @@ class StubModel:
             previous, position = token, position + 1
         return Drawn(ids, logprobs, False)
 
-    def _tabulate(self, law: Law) -> _Table:
+    def _tabulate(self, law: Law) -> Table:
         temperature = law.temperature or 1.0
         weights = [math.exp(logit / temperature) for logit in self._logits]
         kept = min(law.top_k or self.vocab_size, self.vocab_size)
@@ -130,4 +132,4 @@ class StubModel:
         cumulated = list(accumulate(weights))
         kept = min(kept, bisect_left(cumulated, law.top_p * cumulated[kept - 1]) + 1)
         log_z = math.log(cumulated[kept - 1])
-        return _Table(cumulated[:kept], [logit / temperature - log_z for logit in self._logits[:kept]])
+        return Table(cumulated[:kept], [logit / temperature - log_z for logit in self._logits[:kept]])

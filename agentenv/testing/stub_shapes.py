@@ -28,6 +28,8 @@ class Params(msgspec.Struct):
     stop_token_ids: tuple[int, ...] = ()
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    logprob_token_ids: list[int] | None = None
+    """Ids to score at every position instead of the best ones."""
 
 
 class Generate(msgspec.Struct):
