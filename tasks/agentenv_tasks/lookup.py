@@ -64,8 +64,7 @@ def _tools(names: tuple[str, ...]) -> tuple[Tool, ...]:
 
 
 def _find(stop: Stop, *, searching: bool) -> list[Turn]:
-    """Give the turns that bring one entry before the eyes: a search, or pages up to its line."""
-    if searching:
-        return [call("files_search", pattern=stop.code, path=stop.path)]
+    """Give the turns that bring one entry before the eyes: a search and its page, or every page up to its line."""
     pages = range(1, stop.line + 1, _PAGE)
-    return [call("files_read", path=stop.path, first_line=page, last_line=page + _PAGE - 1) for page in pages]
+    reading = [call("files_read", path=stop.path, first_line=page, last_line=page + _PAGE - 1) for page in pages]
+    return [call("files_search", pattern=stop.code, path=stop.path), reading[-1]] if searching else reading
