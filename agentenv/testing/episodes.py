@@ -184,6 +184,21 @@ class EpisodeBuilder:
         return replace(record, **(self.fields | changes))
 
 
+_ids = st.tuples(st.integers(0, 2**31 - 6), st.integers(1, 5)).map(lambda drawn: range(drawn[0], drawn[0] + drawn[1]))
+_final_ids = st.integers(0, 3).map(range)
+_counts = st.integers(0, 3)
+_purposes = st.sampled_from(axes.Purpose)
+_reasons = st.sampled_from(axes.StopReason)
+_reasons_or_none = st.none() | _reasons
+_scorings = st.sampled_from(axes.Scoring)
+_outcomes = st.sampled_from(axes.Outcome)
+_rewards = st.floats(-2, 2)
+_seconds = st.floats(0, 100)
+_samplings = st.just(SamplingParams()) | parts.sampling_params
+_breaches = st.lists(parts.breaches, max_size=1).map(tuple)
+_replies = parts.sampled_replies()
+
+
 @st.composite
 def episode_records(draw: st.DrawFn, *, episode_id: str | None = None, ended: bool | None = None) -> EpisodeRecord:
     """Coherent records of every kind: several segments, empty replies, nulls, mixed spans, every ending and score.
@@ -194,27 +209,21 @@ def episode_records(draw: st.DrawFn, *, episode_id: str | None = None, ended: bo
         ended: Whether the attempt came to its end; None draws it.
     """
     builder = EpisodeBuilder(episode_id=draw(parts.names) if episode_id is None else episode_id)
-    ids = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=5)
-    for index in range(draw(st.integers(0, 3))):
-        purpose = draw(st.sampled_from(axes.Purpose))
-        builder.prompt(draw(ids), new=f"compaction k{index}" if index else None, purpose=purpose)
-        for number in range(draw(st.integers(0, 3))):
+    for index in range(draw(_counts)):
+        builder.prompt(draw(_ids), new=f"compaction k{index}" if index else None, purpose=draw(_purposes))
+        for number in range(draw(_counts)):
             if number:
-                builder.prompt(draw(ids))
+                builder.prompt(draw(_ids))
             builder.turn(
-                draw(parts.sampled_replies()),
-                sampling=draw(st.just(SamplingParams()) | parts.sampling_params),
-                breaches=draw(st.lists(parts.breaches, max_size=1).map(tuple)),
-                generating_s=draw(st.floats(0, 100)),
+                draw(_replies), sampling=draw(_samplings), breaches=draw(_breaches), generating_s=draw(_seconds)
             )
-    endings = st.sampled_from(axes.StopReason)
-    reason = draw(st.none() | endings) if ended is None else (draw(endings) if ended else None)
-    scoring = draw(st.sampled_from(axes.Scoring)) if reason is not None else axes.Scoring.NOT_RUN
+    reason = draw(_reasons_or_none) if ended is None else (draw(_reasons) if ended else None)
+    scoring = draw(_scorings) if reason is not None else axes.Scoring.NOT_RUN
     return builder.end(
         reason,
-        reward=draw(st.floats(-2, 2)) if scoring is axes.Scoring.SCORED else None,
-        final=draw(st.lists(st.integers(0, 9), max_size=3)),
+        reward=draw(_rewards) if scoring is axes.Scoring.SCORED else None,
+        final=draw(_final_ids),
         scoring=scoring,
-        outcome=draw(st.sampled_from(axes.Outcome)),
+        outcome=draw(_outcomes),
         group_id=draw(parts.names),
     )

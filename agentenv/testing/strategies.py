@@ -174,37 +174,44 @@ compactions = st.builds(
 )
 
 
-def _spans(n: int) -> st.SearchStrategy[tuple[tuple[int, int], ...]]:
-    """Tile ``[0, n)`` by at most three stretches."""
-    cuts = st.sets(st.integers(1, n - 1), max_size=2) if n > 1 else st.just(set[int]())
-    return cuts.map(lambda inner: tuple(zip([0, *sorted(inner)], [*sorted(inner), n], strict=True)) if n else ())
+_LOGPROBS = (None, 0.0, -1e-7, -0.1, -0.5, -2.25, -17.5, -50.0)
+_lengths = st.integers(0, 6)
+_first_ids = st.integers(0, 2**31 - 7)
+_codes = st.binary(min_size=6, max_size=6)
+_logprob_kinds = st.sampled_from(("all", "some", "none"))
+_distributions = st.tuples(st.sampled_from(axes.Distribution), st.sampled_from(axes.Evidence))
+_versions = st.none() | st.integers(0, 9).map(str) | names
+_reply_texts = st.none() | texts
+_notes = _few(texts)
 
 
 @st.composite
-def sampled_replies(draw: st.DrawFn, *, max_tokens: int = 6) -> Sampled:
-    """Replies whose spans tile the completion, and whose log-probs are complete, partly null, or missing."""
-    ids = draw(st.lists(st.integers(0, 2**31 - 1), max_size=max_tokens))
-    n = len(ids)
-    values = st.floats(-50, 0, width=32)
-    kind = draw(st.sampled_from(("all", "some", "none")))
-    rows = st.none() if kind == "none" else (values if kind == "all" else st.none() | values)
-    logprobs = draw(st.lists(rows, min_size=n, max_size=n))
-    distributions = st.tuples(st.sampled_from(axes.Distribution), st.sampled_from(axes.Evidence))
-    versions = st.none() | st.integers(0, 9).map(str) | names
+def sampled_replies(draw: st.DrawFn) -> Sampled:
+    """Replies of up to six tokens whose spans tile them, with log-probs that are complete, partly null, or missing."""
+    n, first, kind, codes = draw(_lengths), draw(_first_ids), draw(_logprob_kinds), draw(_codes)
+    values = [_LOGPROBS[code % 8] for code in codes[:n]]
+    if kind == "all":
+        values = [-3.0 if value is None else value for value in values]
     return Sampled(
-        completion_ids=pack_ids(ids),
-        logprobs=b"" if kind == "none" else pack_logprobs(logprobs),
+        completion_ids=pack_ids(range(first, first + n)),
+        logprobs=b"" if kind == "none" else pack_logprobs(values),
         logprob_spans=tuple(
             LogprobSpan(start=start, end=end, distribution=distribution, evidence=evidence)
-            for start, end in draw(_spans(n))
-            for distribution, evidence in [draw(distributions)]
+            for start, end in _tiles(n, codes[0])
+            for distribution, evidence in [draw(_distributions)]
         ),
         version_spans=tuple(
-            VersionSpan(start=start, end=end, version=draw(versions)) for start, end in draw(_spans(n))
+            VersionSpan(start=start, end=end, version=draw(_versions)) for start, end in _tiles(n, codes[1])
         ),
-        text=draw(st.none() | texts),
-        notes=draw(_few(texts)),
+        text=draw(_reply_texts),
+        notes=draw(_notes),
     )
+
+
+def _tiles(n: int, code: int) -> list[tuple[int, int]]:
+    """Tile ``[0, n)`` by at most two stretches."""
+    cut = code % (n + 1)
+    return [(start, end) for start, end in ((0, cut), (cut, n)) if end > start]
 
 
 _started = st.builds(

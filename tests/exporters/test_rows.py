@@ -30,7 +30,7 @@ from agentenv.records.episode import EpisodeRecord, FaultReport, RewardComponent
 from agentenv.records.messages import ToolResult
 from agentenv.records.tokens import SamplingParams, unpack_ids, unpack_logprobs
 from agentenv.testing.episodes import EpisodeBuilder, episode_records, reply
-from hypothesis import given, settings
+from hypothesis import given
 
 
 def rows(record: EpisodeRecord) -> list[dict]:
@@ -43,7 +43,6 @@ def losses(record: EpisodeRecord) -> dict[str, int]:
     return report.dropped
 
 
-@settings(max_examples=50)
 @given(episode_records())
 def test_credit_law(record: EpisodeRecord) -> None:
     """Law 10: a sampled token is trained in one row only, and the row weights of one episode sum to 1."""
@@ -64,7 +63,6 @@ def test_credit_law(record: EpisodeRecord) -> None:
         assert sum(sum(row["sampled_mask"]) for row in exported) == sampled
 
 
-@settings(max_examples=50)
 @given(episode_records(ended=True))
 def test_mask_law(record: EpisodeRecord) -> None:
     """Law 2: a position carries a log-prob only if the policy sampled it; missing is null, never 0.0."""
@@ -86,7 +84,6 @@ def test_mask_law(record: EpisodeRecord) -> None:
         assert covered <= {i for i, sampled in enumerate(row["sampled_mask"]) if sampled}
 
 
-@settings(max_examples=50)
 @given(episode_records(ended=True))
 def test_three_axes_law(record: EpisodeRecord) -> None:
     """Law 5: how it ended, whether it was scored and whose fault are three fields; no exporter turns null into 0."""
@@ -100,7 +97,6 @@ def test_three_axes_law(record: EpisodeRecord) -> None:
         assert row["fault"] == record.fault_domain
 
 
-@settings(max_examples=50)
 @given(episode_records(ended=True))
 def test_end_and_bootstrap_are_two_masks(record: EpisodeRecord) -> None:
     """One end for each episode that sampled; bootstrapping only where it was truncated, and not by a fault."""
@@ -117,7 +113,6 @@ def test_end_and_bootstrap_are_two_masks(record: EpisodeRecord) -> None:
             assert row["final_prompt_ids"] == unpack_ids(record.final_prompt_ids or b"").tolist()
 
 
-@settings(max_examples=50)
 @given(episode_records(ended=True))
 def test_unknown_distribution_is_never_trained(record: EpisodeRecord) -> None:
     """Law 3: ``unknown`` is not trainable; nor is a log-prob of another distribution than was sampled from."""

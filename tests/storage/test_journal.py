@@ -164,6 +164,49 @@ def test_write_that_fails_half_way(tmp_path: Path) -> None:
     assert texts_of(tmp_path) == [f"{n}" for n in range(int(number))] + ["after"]
 
 
+_FULL = """
+import asyncio
+from pathlib import Path
+from agentenv.core.store import AttemptKey
+from agentenv.errors import HarnessFault
+from agentenv.storage.journal import Journal
+from agentenv.storage.reader import JournalReader
+from agentenv.testing.contracts.store import asked
+
+async def main():
+    folder = Path("/mnt/run")
+    async with Journal.open(folder / "main.sqlite") as journal:
+        filler = folder / "filler"
+        for number in range(10_000):
+            try:
+                await journal.append(AttemptKey("e", 1), asked(f"{number}", padding="x" * 3000))
+            except HarnessFault as fault:
+                print(fault)
+                break
+            if number == 5:
+                filler.write_bytes(b"y" * 100_000)
+        filler.unlink()
+        await journal.append(AttemptKey("e", 1), asked("after"))
+    with JournalReader(folder) as reader:
+        texts = [fact.messages[0].text for fact in reader.facts(AttemptKey("e", 1))]
+    print(number > 10, texts == [str(n) for n in range(number)] + ["after"])
+
+asyncio.run(main())
+"""
+
+
+def test_disk_that_is_really_full() -> None:
+    """On a file system without room: a fault with the folder and its free bytes; with room again it goes on."""
+    sandbox = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--size", "600000"]
+    command = [*sandbox, "--tmpfs", "/mnt", sys.executable, "-c", _FULL]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    message, verdict = done.stdout.splitlines()
+    assert "disk is full" in message
+    assert "The folder /mnt/run has" in message
+    assert verdict == "True True"
+
+
 async def test_unwritable_folder_is_a_fault(tmp_path: Path) -> None:
     """A journal that cannot be made says where and why."""
     (tmp_path / "file").write_bytes(b"")
