@@ -54,6 +54,8 @@ class Command(Job):
             if not output.overflowed:
                 self._pass_on(stream, output.parts()[0])
             self._pass_on(stream, chunk)
+        if not output.overflowed and output.total + len(chunk) > output.limit:
+            self.widen(stream)
         output.add(chunk)
         if self.spill and self.loop.outbox.full:
             self.loop.hold(self)

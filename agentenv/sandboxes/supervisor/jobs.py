@@ -6,6 +6,8 @@ left is killed, repeatedly, until nobody unaccounted for is alive; its pipes are
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import select
 import signal
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
 
 FOREVER = float("inf")
 
-_READ = 1 << 16
+_READ = 1 << 18
+"""More than a pipe holds, unless it was widened."""
 _SWEEP_S = 0.002
 """Between two rounds of killing."""
 _PATIENCE_S = 0.25
@@ -26,6 +29,7 @@ What has been sent SIGKILL runs no instruction of its own any more, so the end n
 _DRAIN_S = 0.1
 """For what is still in the pipes; a process of another job may hold them open."""
 _DRAIN_READS = 32
+_WIDE = 1 << 19
 
 
 class Job:
@@ -109,6 +113,13 @@ class Job:
             self._feed.append(memoryview(data))
         self._closing_stdin = self._closing_stdin or last
         self._write()
+
+    def widen(self, stream: str) -> None:
+        """Give a stream that carries much a pipe that holds more, if the user's share of such memory allows."""
+        for fd, name in self._streams.items():
+            if name == stream:
+                with contextlib.suppress(OSError):
+                    fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _WIDE)
 
     # The steps of the end.
 

@@ -146,7 +146,8 @@ class Loop:
             self.outbox.flush()
 
     def _patience(self) -> float | None:
-        if self._soon or (self.sources and not self.outbox.full):
+        # What waits for room is served at the end of a round; the last flush may have made some.
+        if self._soon or ((self.sources or self._held) and not self.outbox.full):
             return 0
         due = min((alarm.wake_at for alarm in self._alarms()), default=FOREVER)
         return None if due == FOREVER else max(0.0, due - self.now())
