@@ -6,6 +6,7 @@ through `finish`, which survives cancellation and ends within a grace.
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from types import TracebackType
@@ -33,6 +34,18 @@ class AsyncResource(ABC):
         """Release everything. May be called twice, and by a cancelled task."""
 
 
+def cancel_at_next_await(cancelled: asyncio.CancelledError) -> None:
+    """Hand a cancellation on that came when its task could no longer be stopped without a trace.
+
+    For an operation that has had its effect when the cancellation arrives: it returns, so that its caller can take note
+    of the effect, and the cancellation comes again at the caller's next wait.
+    """
+    task = asyncio.current_task()
+    assert task is not None, "only a task can be cancelled"
+    task.uncancel()  # the request is counted already, and `asyncio.timeout` and `asyncio.run` go by that count
+    task.cancel(*cancelled.args)
+
+
 async def finish(cleanup: Coroutine[Any, Any, object], grace_s: float) -> bool:
     """Run ``cleanup`` to its end through cancellation of the caller, for at most ``grace_s`` seconds.
 
@@ -43,8 +56,6 @@ async def finish(cleanup: Coroutine[Any, Any, object], grace_s: float) -> bool:
     second ``cancel()``. Here the cleanup has a task of its own, and the shielded wait for it starts again after
     every cancellation; the cancellation is re-raised when the cleanup is over.
     """
-    import asyncio
-
     task = asyncio.ensure_future(cleanup)
     cancelled: asyncio.CancelledError | None = None
     ended = True

@@ -31,6 +31,8 @@ class FactWriter(AsyncResource):
 
         Raises:
             HarnessFault: The disk is full or gone; nothing of this call was written.
+            asyncio.CancelledError: Nothing of this call was written. A cancellation that comes when the facts are on
+                their way already is delivered at the caller's next await instead, so that it knows what it wrote.
         """
 
 

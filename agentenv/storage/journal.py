@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import math
 import sqlite3
 import time
 import zlib
@@ -28,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from agentenv.core.lifetime import finish
+from agentenv.core.lifetime import cancel_at_next_await, finish
 from agentenv.core.store import AttemptKey, FactWriter
 from agentenv.errors import AgentEnvError, HarnessFault, OrderError
 from agentenv.records.codec import encode_fact
@@ -180,10 +181,10 @@ class Journal(FactWriter):
     async def append(self, key: AttemptKey, *facts: Fact) -> None:
         """Write facts in order, in one transaction shared with whoever else is waiting.
 
-        A cancelled append has either written all its facts or none: none if its transaction had not begun.
-
         Raises:
             HarnessFault: The disk is full or gone; nothing of this call was written.
+            asyncio.CancelledError: Nothing of this call was written. If its transaction had begun, it is written to
+                its end, and the cancellation comes at the caller's next await.
             UsageError: A fact cannot be encoded.
             OrderError: The journal is closed.
         """
@@ -196,7 +197,21 @@ class Journal(FactWriter):
         append = Append(key, bodies, isinstance(facts[-1], EpisodeEnded), loop.create_future())
         self._waiting.append(append)
         self._schedule(loop)
-        await append.written
+        try:
+            await (asyncio.shield(append.written) if self._in_thread else append.written)
+        except asyncio.CancelledError as cancelled:
+            await self._cancelled(append, cancelled)
+
+    async def _cancelled(self, append: Append, cancelled: asyncio.CancelledError) -> None:
+        """Withdraw an append that nobody has begun to write; wait for one that is being written."""
+        if any(append is waiting for waiting in self._waiting):
+            append.written.cancel()
+        elif not append.written.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await finish(asyncio.wait([append.written]), math.inf)
+        if append.written.cancelled() or append.written.exception() is not None:
+            raise cancelled
+        cancel_at_next_await(cancelled)
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         if not (self._scheduled or self._held):
