@@ -14,6 +14,8 @@ import pytest
 from agentenv.sandboxes.bundle import ENTRY, supervisor_sha256, supervisor_zip
 from agentenv.sandboxes.supervisor.frames import PREFIX, decode, encode, sizes
 
+SO_SNDBUFFORCE = 32
+
 
 class Supervisor:
     """A supervisor and a blocking client of it."""
@@ -24,8 +26,8 @@ class Supervisor:
         self.workspace = folder / "workspace"
         self.workspace.mkdir()
         self.socket, theirs = socket.socketpair()
-        # Room for more than the supervisor queues: it can always get rid of everything at once.
-        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 24)
+        # Room for more than the supervisor queues: it can always get rid of everything at once. Only root may.
+        theirs.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE if os.geteuid() == 0 else socket.SO_SNDBUF, 1 << 24)
         self.socket.settimeout(60)
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", ENTRY.format(zip=str(bundle))], stdin=theirs, stdout=theirs
