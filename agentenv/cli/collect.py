@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from agentenv.cli.running import run
 
 if TYPE_CHECKING:
     from agentenv.config.run_config import RunConfig
@@ -95,21 +96,20 @@ def collect(  # noqa: PLR0913, PLR0917 - one parameter per flag
         durability=durability,
     )
     folder = out or Path("runs") / f"{Path(suite).stem}-{policy.partition(':')[0]}"
-    tally = asyncio.run(_collect(config, folder, resume=resume))
+    tally = run(_collect(config, folder, resume=resume))
     _report(folder, tally)
     if not tally.complete:
         raise typer.Exit(3)
 
 
 async def _collect(config: RunConfig, out: Path, *, resume: bool) -> Tally:
-    from agentenv.cli.progress import LiveProgress, end_on_sigterm
+    from agentenv.cli.progress import LiveProgress
     from agentenv.config.run import open_run
 
-    end_on_sigterm()
     with LiveProgress(total=config.tasks * config.group_size) as live:
-        async with open_run(config, out, resume=resume, observer=live) as run:
-            live.skip(len(run.before.done))
-            return await run.collect()
+        async with open_run(config, out, resume=resume, observer=live) as opened:
+            live.skip(len(opened.before.done))
+            return await opened.collect()
 
 
 def _report(folder: Path, tally: Tally) -> None:

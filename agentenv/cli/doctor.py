@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
-import platform
-from importlib.metadata import PackageNotFoundError, version
-
 import typer
+
+from agentenv.cli.running import run
 
 EXTRAS = {"local": "xllamacpp", "parquet": "pyarrow", "tiktoken": "tiktoken"}
 
 
 def doctor() -> None:
     """Say what works here, and how to get what does not."""
+    import platform
+
     print(f"python {platform.python_version()} on {platform.platform()}")
     for extra, package in EXTRAS.items():
         print(f"extra {extra:<9} {_installed(package, extra)}")
-    broken = asyncio.run(_sandboxes())
+    broken = run(_sandboxes())
     print(f"model smollm2    {_model()}")
     if broken:
         raise typer.Exit(1)
 
 
 def _installed(package: str, extra: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return f"{package} {version(package)}"
     except PackageNotFoundError:
@@ -43,10 +45,10 @@ async def _sandboxes() -> bool:
 
 
 def _model() -> str:
-    from agentenv.local.models import cached_smollm2
+    from agentenv.local.models import SMOLLM2, cache_folder, cached_path
 
-    path = cached_smollm2()
-    return str(path) if path else "not fetched yet: make demo, or agentenv collect … --policy smollm2, fetches it"
+    path = cached_path(SMOLLM2, cache_folder())
+    return str(path) if path.is_file() else "not fetched yet: `python -m agentenv.local` fetches it"
 
 
 def register(app: typer.Typer, policy: typer.Typer) -> None:

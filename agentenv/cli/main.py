@@ -6,7 +6,6 @@ interrupted.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from typing import Annotated
 
@@ -21,8 +20,9 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
+    rich_markup_mode=None,  # drawing help with rich costs more than all the rest of it
 )
-policy_app = typer.Typer(help="A local engine.", no_args_is_help=True)
+policy_app = typer.Typer(help="A local engine.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(policy_app, name="policy")
 
 
@@ -50,7 +50,7 @@ def main() -> None:
         _fail(error, 3)
     except BrokenPipeError:
         sys.exit(0)
-    except (KeyboardInterrupt, asyncio.CancelledError):
+    except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
 

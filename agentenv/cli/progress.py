@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import sys
 import time
 from types import TracebackType
@@ -83,11 +81,3 @@ class LiveProgress:
         if self._bar.disable and (now - self._printed > _LINE_EVERY_S):
             self._printed = now
             print(f"{self._done}/{self._total} episodes, {detail}", file=sys.stderr, flush=True)
-
-
-def end_on_sigterm() -> None:
-    """Make SIGTERM end the current task as Ctrl-C does: everything under way is recorded as cancelled."""
-    task = asyncio.current_task()
-    assert task is not None
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, task.cancel)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from agentenv.cli.running import run
 
 if TYPE_CHECKING:
     from agentenv.config.run_config import PolicyConfig
@@ -24,15 +25,13 @@ def serve(
     from agentenv.config.run_config import PolicyConfig
 
     config = PolicyConfig(kind=policy, model=model, context_window=context, slots=slots, threads=threads)
-    asyncio.run(_serve(config, host, port))
+    run(_serve(config, host, port))
 
 
 async def _serve(config: PolicyConfig, host: str, port: int) -> None:
-    from agentenv.cli.progress import end_on_sigterm
     from agentenv.config.policies import build_policy
     from agentenv.local.server import serve as serve_policy
 
-    end_on_sigterm()
     acting = await build_policy(config)
     async with acting.policy as policy:
         await policy.start()

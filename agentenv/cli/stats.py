@@ -15,9 +15,9 @@ def stats(run: Annotated[Path, typer.Argument(help="Run folder.")]) -> None:
 
 def print_stats(run: Path) -> None:
     """Print the numbers of a run."""
-    from agentenv.cli.stats_view import stats_text
     from agentenv.config.reading import stored_run
     from agentenv.metrics.stats import summarise
+    from agentenv.metrics.text import stats_text
 
     with stored_run(run) as stored:
         keys = sorted(stored.reader.attempts())

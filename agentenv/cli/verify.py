@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from agentenv.cli.running import run as run_async
 
 if TYPE_CHECKING:
     from agentenv.config.reading import StoredRun
@@ -19,6 +20,7 @@ def verify(
     engine: Annotated[
         str | None, typer.Option(help="Address of the engine: re-score every sampled token with it.")
     ] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="Where to load the tokenizer from instead.")] = None,
     tolerance: Annotated[float, typer.Option(help="Largest difference of log-probs that is no breach.")] = 1e-3,
     most: Annotated[int, typer.Option(help="Breaches to print.")] = 20,
 ) -> None:
@@ -27,6 +29,8 @@ def verify(
 
     with stored_run(run) as stored:
         findings, records = _audit(stored)
+        if any(record.constraints for record in records):
+            findings += _visibility(stored, records, tokenizer)
         if engine is not None:
             findings += _rescore(stored, records, engine, tolerance)
     for finding in findings[:most]:
@@ -57,11 +61,22 @@ def _audit(stored: StoredRun) -> tuple[list[Finding], list[EpisodeRecord]]:
     return findings, records
 
 
+def _visibility(stored: StoredRun, records: list[EpisodeRecord], source: str | None) -> list[Finding]:
+    from agentenv.engine.audit import audit_visibility
+
+    tokenizer = stored.renderer(source).tokenizer
+
+    def spell(text: str) -> str:
+        return tokenizer.decode(tokenizer.encode_plain(text))
+
+    return [finding for record in records for finding in audit_visibility(record, tokenizer.decode, spell)]
+
+
 def _rescore(stored: StoredRun, records: list[EpisodeRecord], engine: str, tolerance: float) -> list[Finding]:
     from agentenv.cli.rescoring import rescore_records
     from agentenv.config.run_config import PolicyConfig
 
-    found = asyncio.run(rescore_records(records, stored.manifest, engine, tolerance, PolicyConfig().api_key))
+    found = run_async(rescore_records(records, stored.manifest, engine, tolerance, PolicyConfig().api_key))
     print(
         f"{found.compared} log-probs compared with the engine's own, largest difference {found.worst:.2g}; "
         f"{found.unknown} of unknown distribution, {found.unscored} that the engine does not score"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +70,7 @@ async def _model_of_server(config: PolicyConfig, url: str) -> str:
 async def _smollm2(config: PolicyConfig, _: str) -> Acting:
     from agentenv.local.models import smollm2_path
 
-    return _gguf(config, smollm2_path())
+    return _gguf(config, await asyncio.to_thread(smollm2_path))
 
 
 async def _llamacpp(config: PolicyConfig, _: str) -> Acting:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from agentenv.engine.fold import fold
+from agentenv.engine.visibility import Decode, Spell, visibility
 from agentenv.errors import AgentEnvError
 from agentenv.records.axes import (
     BudgetKind,
@@ -22,7 +23,7 @@ from agentenv.records.axes import (
 from agentenv.records.compaction import Compaction
 from agentenv.records.episode import EpisodeRecord, StepRecord
 from agentenv.records.facts import Fact
-from agentenv.records.tokens import unpack_logprobs
+from agentenv.records.tokens import unpack_ids, unpack_logprobs
 
 _NEVER_OVERSPENT = (BudgetKind.TURNS, BudgetKind.SAMPLED_TOKENS, BudgetKind.TOOL_CALLS, BudgetKind.CONTEXT_TOKENS)
 
@@ -51,6 +52,28 @@ def audit(facts: Sequence[Fact]) -> tuple[EpisodeRecord | None, list[Finding]]:
     return record, [
         Finding(law=law, where=f"{place}{where}", text=text) for law, check in _CHECKS for where, text in check(record)
     ]
+
+
+def audit_visibility(record: EpisodeRecord, decode: Decode, spell: Spell) -> list[Finding]:
+    """Decide anew, from the recorded prompt ids alone, which rules each call's prompt showed (law 8).
+
+    Args:
+        record: Of `audit`.
+        decode: Of the tokenizer the ids belong to.
+        spell: Its ``decode(encode_plain(text))``.
+    """
+    findings: list[Finding] = []
+    for step in record.steps:
+        prompt = unpack_ids(record.segments[step.segment].token_ids)[: step.prompt_length]
+        found = {
+            entry.constraint_id: entry.level for entry in visibility(record.constraints, prompt, decode, spell=spell)
+        }
+        for entry in step.visibility:
+            if found[entry.constraint_id] is not entry.level:
+                where = f"{record.episode_id} attempt {record.attempt} turn {step.turn}"
+                text = f"rule {entry.constraint_id} is recorded as {entry.level}, its prompt ids say otherwise"
+                findings.append(Finding(law=8, where=where, text=text))
+    return findings
 
 
 Found = Iterator[tuple[str, str]]

@@ -38,6 +38,8 @@ class Compress:
     tokens: int
     budget_tokens: int
     trigger: str
+    taken: frozenset[str]
+    """Ids of messages that compactions made and later ones removed: a new message may have none of them."""
     summary: str | None
     summary_turns: tuple[int, ...]
 

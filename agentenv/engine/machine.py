@@ -78,7 +78,7 @@ ACCEPTS: dict[type[Any], tuple[Phase, ...]] = {
     Compacted: (Phase.COMPRESS,),
     TurnSampled: (Phase.SAMPLE,),
     ActionTaken: (Phase.ACT,),
-    Stopped: (*_RUNNING, Phase.LAST_RENDER),
+    Stopped: (*_RUNNING, Phase.LAST_RENDER, Phase.SCORE),
     Scored: (Phase.SCORE,),
     EpisodeEnded: (Phase.FINISH,),
 }
@@ -304,7 +304,10 @@ class EpisodeMachine:
         self.ledger.level(BudgetKind.WALL_CLOCK, fact.elapsed_s)
         self._stopped_budget = fact.budget
         self.reason, self.budget = fact.reason, None
-        self._after_last_render()
+        if self.phase is Phase.SCORE:
+            self.phase = Phase.FINISH  # what stopped the scoring stopped it for good: the episode is not scored
+        else:
+            self._after_last_render()
 
     def _end(self, reason: StopReason, budget: Budget | None = None) -> None:
         self.reason, self.budget = reason, budget
@@ -345,6 +348,7 @@ class EpisodeMachine:
             tokens=self._prompt_tokens,
             budget_tokens=max(min(candidates), 0),
             trigger=self._trigger,
+            taken=self.window.taken,
             summary=self._summary,
             summary_turns=self._summary_turns,
         )

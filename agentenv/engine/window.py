@@ -28,6 +28,7 @@ class Window:
         "_open_reason",
         "_segment",
         "_summary",
+        "_taken",
         "prompt_length",
         "segment_ids",
     )
@@ -39,6 +40,7 @@ class Window:
         self._open_reason: str | None = "first"
         self._segment = -1
         self._summary: SummaryAsked | None = None
+        self._taken: frozenset[str] = frozenset()
         self.segment_ids: array[int] = array("i")
         self.prompt_length = 0
 
@@ -56,6 +58,11 @@ class Window:
     def must_open(self) -> bool:
         """Whether the next prompt has to open a new segment."""
         return self._open_reason is not None
+
+    @property
+    def taken(self) -> frozenset[str]:
+        """Ids that compactions gave to messages, in the window or not."""
+        return self._taken
 
     @property
     def next_message_id(self) -> str:
@@ -153,6 +160,7 @@ class Window:
     def compact(self, compaction: Compaction) -> None:
         """Apply an accepted compaction: the history is rewritten, so a new segment begins."""
         self._messages = list(apply_edits(self._messages, compaction.edits))
+        self._taken |= {edit.message.id for edit in compaction.edits if edit.message is not None}
         self._open_reason = f"compaction {compaction.id}"
 
     def _append(self, message: Message) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from agentenv.core.compressor import CannotCompact, CompressionView, Compressor, SummaryRequest
 from agentenv.core.deadline import Deadline
 from agentenv.core.renderer import Renderer
-from agentenv.engine.compaction import apply_edits, check_edits
+from agentenv.engine.compaction import apply_edits, check_edits, check_sizes
 from agentenv.engine.effects import Compress
-from agentenv.errors import AgentEnvError, CompressorFault
+from agentenv.errors import AgentEnvError, CompressorFault, ConfigError
 from agentenv.records.axes import CompactionOutcome
 from agentenv.records.compaction import Compaction, Edit
 from agentenv.records.constraints import Constraint
@@ -56,12 +56,16 @@ async def compact(
         if isinstance(plan, SummaryRequest):
             return SummaryAsked(messages=plan.messages, max_tokens=plan.max_tokens)
         edits = plan
-        reason = check_edits(effect.window, edits)
+        reason = check_edits(effect.window, edits, taken=effect.taken)
         if reason is None:
             tokens_after = count(apply_edits(effect.window, edits))
-            reason = _misfit(tokens_after, effect)
+            reason = check_sizes(
+                tokens_before=effect.tokens, tokens_after=tokens_after, budget_tokens=effect.budget_tokens
+            )
     except CannotCompact as error:
         reason = str(error)
+    except ConfigError as error:
+        reason = f"the template refuses the compacted history: {error}"
     return Compacted(
         compaction=Compaction(
             id=effect.id,
@@ -89,11 +93,3 @@ async def _plan(
         raise
     except Exception as error:
         raise CompressorFault(f"compressor {compressor.name} raised {type(error).__name__}: {error}") from error
-
-
-def _misfit(tokens_after: int, effect: Compress) -> str | None:
-    if tokens_after > effect.budget_tokens:
-        return f"the compacted prompt has {tokens_after} tokens, the budget is {effect.budget_tokens}"
-    if tokens_after >= effect.tokens:
-        return f"the compacted prompt has {tokens_after} tokens, no fewer than the {effect.tokens} before"
-    return None

@@ -76,6 +76,12 @@ class Episode(AsyncResource):
     def __init__(
         self, plan: EpisodePlan, parts: EpisodeParts, options: EpisodeOptions, *, keep_facts: bool = False
     ) -> None:
+        """Put the episode together; nothing is started.
+
+        Raises:
+            UsageError: The task cannot be played: two tools of one name, two budgets of one kind and owner, a checker
+                that nobody knows.
+        """
         self.plan = plan
         self.key = AttemptKey(plan.episode_id, plan.attempt)
         self.machine = EpisodeMachine()
@@ -91,10 +97,14 @@ class Episode(AsyncResource):
         self._parts = parts
         self._options = options
         self._toolbox = Toolbox(plan.task.tools)
+        self._opening = opening_fact(plan, parts, options, self._toolbox.specs)
+        Ledger(self._opening.budgets)
+        self._checkers: dict[str, Checker] = {
+            rule.id: parts.checker(rule.checker) for rule in self._opening.constraints
+        }
         self._resources = AsyncExitStack()
         self._sandbox: Sandbox | None = None
         self._context: ToolContext | None = None
-        self._checkers: dict[str, Checker] = {}
         self._watched: dict[str, str] = {}
         self._workspace: dict[str, Spill] = {}
         self._tracker: VisibilityTracker | None = None
@@ -114,7 +124,7 @@ class Episode(AsyncResource):
             raise OrderError(f"episode {self.plan.episode_id} was begun before")
         self._began_at = time.monotonic()
         fault: Exception | None = None
-        started = opening_fact(self.plan, self._parts, self._options, self._toolbox.specs)
+        started = self._opening
         self._set_deadline(started)
         try:
             await self._open(started)
@@ -135,7 +145,12 @@ class Episode(AsyncResource):
         sample = self.machine.effect
         if not isinstance(sample, Sample):
             raise OrderError(f"episode {self.plan.episode_id} asks for no reply (phase {self.machine.phase})")
-        await self._record(self._turn(sample, reply))
+        try:
+            fact = self._turn(sample, reply)
+        except Exception as error:  # noqa: BLE001 - the boundary of one episode: siblings go on
+            await self._stop_for(error, PolicyServerFault)
+        else:
+            await self._record(fact)
         return await self._advance()
 
     async def fail(self, error: Exception) -> None:
@@ -153,15 +168,15 @@ class Episode(AsyncResource):
         await self._advance()
 
     async def stop(self, reason: StopReason) -> None:
-        """End the episode from outside (``cancelled``, ``collector_pause``), if it has not ended."""
-        if self.running:
-            await self._record(Stopped(reason=reason, elapsed_s=self._elapsed()))
-            await self._advance()
+        """End the episode from outside (``cancelled``, ``collector_pause``), if it has begun and not ended.
 
-    @property
-    def running(self) -> bool:
-        """Whether it has begun, and its end is not decided yet."""
-        return self.machine.phase is not Phase.START and self.machine.reason is None
+        One that is not scored yet is not scored any more; one that only lacks its last fact gets it.
+        """
+        if self.machine.phase in (Phase.START, Phase.ENDED):
+            return
+        if self.machine.phase is not Phase.FINISH:
+            await self._record(Stopped(reason=reason, elapsed_s=self._elapsed()))
+        await self._advance()
 
     async def aclose(self) -> None:
         """End everything the episode started. May be called twice."""
@@ -244,8 +259,12 @@ class Episode(AsyncResource):
             resources=self._resources,
         )
         if started.constraints:
-            self._checkers = {rule.id: self._parts.checker(rule.checker) for rule in started.constraints}
-            self._tracker = VisibilityTracker(started.constraints, self._parts.renderer.tokenizer.decode)
+            tokenizer = self._parts.renderer.tokenizer
+            self._tracker = VisibilityTracker(
+                started.constraints,
+                tokenizer.decode,
+                spell=lambda text: tokenizer.decode(tokenizer.encode_plain(text)),
+            )
             self._watched = await self._observe()
 
     async def _lease(self) -> Sandbox:
@@ -337,6 +356,11 @@ class Episode(AsyncResource):
 
     def _turn(self, sample: Sample, reply: Reply) -> TurnSampled:
         ids = reply.sampled.completion_ids
+        n, limit, given = reply.sampled.n, sample.sampling.max_tokens, len(reply.sampled.logprobs) // 4
+        if n > limit or given not in (0, n):
+            raise PolicyServerFault(
+                f"turn {sample.turn}: the policy gave {n} tokens where {limit} were allowed, with {given} log-probs"
+            )
         identity = self._parts.identity
         parsed = self._parts.renderer.parse(memoryview(ids).cast("i"), sample.turn)
         return TurnSampled(

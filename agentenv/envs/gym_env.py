@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, ExitStack
-from typing import Any
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar
 
 import gymnasium
-from anyio.from_thread import start_blocking_portal
 
 from agentenv.core.renderer import Renderer
 from agentenv.envs.actions import Action
 from agentenv.envs.async_env import AsyncAgentEnv, StepResult
+from agentenv.envs.loop_thread import LoopThread
 from agentenv.envs.spaces import ReplySpace, observation_space, pad_observation
 from agentenv.records.episode import EpisodeRecord
 
+T = TypeVar("T")
 EnvOpener = Callable[[], AbstractAsyncContextManager[AsyncAgentEnv]]
 
 
@@ -29,7 +30,7 @@ class AgentEnv(gymnasium.Env[dict[str, Any], Any]):
     null: an ended episode that should have been scored and was not gives NaN, and ``info["reward"]`` is None.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"]}  # noqa: RUF012 - Gymnasium's own way
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 - Gymnasium's own way
 
     def __init__(
         self, open_env: EnvOpener, renderer: Renderer, *, max_prompt: int, render_mode: str | None = None
@@ -48,9 +49,7 @@ class AgentEnv(gymnasium.Env[dict[str, Any], Any]):
         self.action_space = ReplySpace(vocab_size)
         self._open_env = open_env
         self._max_prompt = max_prompt
-        self._stack = ExitStack()
-        self._env: AsyncAgentEnv | None = None
-        self._portal: Any = None
+        self._thread: LoopThread[AsyncAgentEnv] | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -74,27 +73,31 @@ class AgentEnv(gymnasium.Env[dict[str, Any], Any]):
 
     def render(self) -> str | None:  # type: ignore[override]
         """Give the decoded observation, in mode ``ansi``."""
-        return self._opened().text() if self.render_mode == "ansi" else None
+        return self._call(_text) if self.render_mode == "ansi" else None
 
     @property
     def record(self) -> EpisodeRecord:
         """The record of the episode so far."""
-        return self._opened().record
+        return self._call(_record)
 
     def close(self) -> None:
         """End the episode under way and the thread. May be called twice."""
-        self._env = self._portal = None
-        self._stack.close()
+        if self._thread is not None:
+            self._thread.close()
+            self._thread = None
 
-    def _opened(self) -> AsyncAgentEnv:
-        if self._env is None:
-            self._portal = self._stack.enter_context(start_blocking_portal())
-            self._env = self._stack.enter_context(self._portal.wrap_async_context_manager(self._open_env()))
-        return self._env
+    def _call(self, work: Callable[[AsyncAgentEnv], Awaitable[T]]) -> T:
+        if self._thread is None:
+            self._thread = LoopThread(self._open_env)
+        return self._thread.call(work)
 
-    def _call(self, work: Callable[[AsyncAgentEnv], Any]) -> Any:
-        env = self._opened()
-        return self._portal.call(work, env)
+
+async def _text(env: AsyncAgentEnv) -> str:
+    return env.text()
+
+
+async def _record(env: AsyncAgentEnv) -> EpisodeRecord:
+    return env.record
 
 
 def _as_float(result: StepResult) -> float:

