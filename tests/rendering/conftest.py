@@ -12,7 +12,6 @@ from agentenv.rendering.template_renderer import TemplateRenderer
 
 from tests.rendering.models import save
 
-
 DATE = "26 Jul 2024"
 """What templates that show the date are told, here and in the reference."""
 

@@ -174,7 +174,7 @@ class RendererContract:
         """Invariant: ``parse(compose(text, calls))`` gives text and calls back, and the turn is closed."""
 
         @given(turn=turns(turn=3, most=case.calls_per_turn))
-        @settings(suppress_health_check=[HealthCheck.too_slow])
+        @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
         def check(turn: tuple[str, tuple[ToolCall, ...]]) -> None:
             text, calls = turn
             ids = case.renderer.compose(text, calls)
