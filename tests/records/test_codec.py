@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -42,6 +43,28 @@ def test_fact_round_trip(fact: Fact) -> None:
 def test_record_round_trip(record: EpisodeRecord) -> None:
     """A record that was written is the record that is read."""
     assert decode_record(encode_record(record)) == record
+
+
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "facts-v1.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("stored", GOLDEN, ids=[stored["plain"]["kind"] for stored in GOLDEN])
+def test_facts_of_schema_version_1_stay_readable(stored: dict) -> None:
+    """A journal written with schema version 1 reads the same in every later version; fields may only be added."""
+
+    def within(old: object, new: object) -> bool:
+        if isinstance(old, dict) and isinstance(new, dict):
+            return all(key in new and within(value, new[key]) for key, value in old.items())
+        if isinstance(old, list) and isinstance(new, list):
+            return len(old) == len(new) and all(map(within, old, new))
+        return old == new
+
+    plain = record_plain(decode_fact(bytes.fromhex(stored["bytes"])))
+    assert within(stored["plain"] | {"schema_version": SCHEMA_VERSION}, plain)
+
+
+def test_golden_facts_are_of_every_kind() -> None:
+    assert {stored["plain"]["kind"] for stored in GOLDEN} == set(codec._FACTS)
 
 
 def test_every_fact_has_a_kind() -> None:

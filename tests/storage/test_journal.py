@@ -293,6 +293,35 @@ async def test_truncated_file_is_damage(tmp_path: Path) -> None:
         reader.check()
 
 
+async def test_facts_of_nobody_are_damage(tmp_path: Path) -> None:
+    """Facts whose attempt is not named, and facts that are gone, are damage with a place."""
+    await write(tmp_path / "main.sqlite", "a", "b")
+    with JournalReader(tmp_path) as reader:
+        assert len(reader.facts(KEY)) == 2
+        connection = sqlite3.connect(tmp_path / "main.sqlite")
+        connection.execute("DELETE FROM facts WHERE id = 2")
+        connection.execute("DELETE FROM attempts")
+        connection.commit()
+        connection.close()
+        with pytest.raises(DamagedJournal, match="fact 2 is gone"):
+            reader.facts(KEY)
+    with JournalReader(tmp_path) as reader, pytest.raises(DamagedJournal, match="does not name"):
+        reader.attempts()
+
+
+async def test_overwritten_page_is_damage(tmp_path: Path) -> None:
+    """Garbage in the middle of the file is named, whichever door meets it first."""
+    await write(tmp_path / "main.sqlite", *[f"{n}" * 500 for n in range(40)])
+    path = tmp_path / "main.sqlite"
+    content = bytearray(path.read_bytes())
+    for page in range(1, len(content) // 4096):
+        content[page * 4096 : page * 4096 + 64] = b"\xa5" * 64
+    path.write_bytes(content)
+    for look in (JournalReader.attempts, JournalReader.wall_clock_s, JournalReader.check):
+        with pytest.raises(DamagedJournal, match=r"main\.sqlite is damaged"), JournalReader(tmp_path) as reader:
+            look(reader)
+
+
 async def test_sound_journal_passes_the_check(tmp_path: Path) -> None:
     await write(tmp_path / "main.sqlite", "a", "b")
     with JournalReader(tmp_path) as reader:

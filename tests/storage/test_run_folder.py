@@ -83,6 +83,14 @@ def test_run_in_use_names_its_owner(tmp_path: Path) -> None:
     RunFolder.resume(tmp_path, MANIFEST).close()
 
 
+def test_owner_that_cannot_be_read(tmp_path: Path) -> None:
+    """The lock holds even if nobody can say whose it is."""
+    with RunFolder.create(tmp_path, MANIFEST):
+        (tmp_path / "lock").write_bytes(b"")
+        with pytest.raises(RunInUse, match="by another process"):
+            RunFolder.resume(tmp_path, MANIFEST)
+
+
 _OWNER = """
 import signal, sys
 from pathlib import Path
