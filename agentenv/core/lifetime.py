@@ -34,6 +34,14 @@ class AsyncResource(ABC):
         """Release everything. May be called twice, and by a cancelled task."""
 
 
+def first_of(errors: BaseExceptionGroup) -> BaseException:
+    """Give the first single exception of a group, for where tasks side by side are one operation to its caller."""
+    first: BaseException = errors
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return first
+
+
 def cancel_at_next_await(cancelled: asyncio.CancelledError) -> None:
     """Hand a cancellation on that came when its task could no longer be stopped without a trace.
 

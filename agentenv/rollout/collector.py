@@ -8,15 +8,19 @@ from typing import Protocol
 
 import anyio
 
+from agentenv.core.lifetime import first_of
 from agentenv.core.policy import Policy, Reply
+from agentenv.core.store import AttemptKey
 from agentenv.core.task import Suite
 from agentenv.envs.episode import Episode
 from agentenv.envs.plan import EpisodeOptions, EpisodeParts, EpisodePlan
 from agentenv.records.axes import FaultDomain
+from agentenv.records.episode import FaultReport
 from agentenv.records.facts import EpisodeEnded
 from agentenv.records.messages import Message
 from agentenv.rollout.runner import run_episode
 from agentenv.rollout.schedule import Progress, Slot, is_done
+from agentenv.rollout.unmade import unmade
 
 Examples = tuple[tuple[Message, ...], ...]
 
@@ -103,14 +107,18 @@ class Collector:
 
         Raises:
             HarnessFault: The journal cannot be written; what was acknowledged is kept.
+            ConfigError: The suite has not as many worked examples.
         """
         tally = Tally()
         queue = self._filter(todo, before, tally)
         shots = self._options.shots
         examples = tuple(self._suite.demonstrations(shots, self._options.level)) if shots else ()
-        async with anyio.create_task_group() as group:
-            for _ in range(self._options.concurrency):
-                group.start_soon(self._work, queue, before, examples, tally)
+        try:
+            async with anyio.create_task_group() as group:
+                for _ in range(self._options.concurrency):
+                    group.start_soon(self._work, queue, before, examples, tally)
+        except BaseExceptionGroup as errors:
+            raise first_of(errors) from errors
         tally.stopped_by = self._halted
         return tally
 
@@ -148,6 +156,37 @@ class Collector:
 
     async def _attempt(self, slot: Slot, attempt: int, examples: Examples) -> tuple[EpisodeEnded | None, bool]:
         """Run one attempt; say how it ended and whether trying again may help."""
+        observer = self._observer
+        if observer is not None:
+            observer.began(slot, attempt)
+        ending: EpisodeEnded | None = None
+        fault: FaultReport | None = None
+        try:
+            ending, fault = await self._play(slot, attempt, examples)
+        finally:
+            if observer is not None:
+                observer.ended(slot, ending)
+        if fault is not None and not fault.retryable and fault.domain is FaultDomain.POLICY_SERVER:
+            self._halted = fault.message  # it would meet every further episode as well
+        return ending, fault is None or fault.retryable
+
+    async def _play(
+        self, slot: Slot, attempt: int, examples: Examples
+    ) -> tuple[EpisodeEnded | None, FaultReport | None]:
+        try:
+            episode, policy = self._made(slot, attempt, examples)
+        except Exception as error:  # noqa: BLE001 - the boundary of one episode: it is recorded, siblings go on
+            return await self._record_unmade(slot, attempt, error)
+        await run_episode(
+            episode,
+            policy,
+            reply_timeout_s=self._options.reply_timeout_s,
+            grace_s=self._episode_options.grace_s,
+            on_reply=None if self._observer is None else self._observer.replied,
+        )
+        return episode.ending, episode.machine.fault
+
+    def _made(self, slot: Slot, attempt: int, examples: Examples) -> tuple[Episode, Policy]:
         task = self._suite.task(slot.task_seed, self._options.level)
         plan = EpisodePlan(
             episode_id=slot.episode_id,
@@ -161,24 +200,11 @@ class Collector:
             seed=slot.seed,
             demonstrations=examples,
         )
-        episode = Episode(plan, self._parts, self._episode_options)
-        observer = self._observer
-        if observer is not None:
-            observer.began(slot, attempt)
-        ending: EpisodeEnded | None = None
-        try:
-            await run_episode(
-                episode,
-                self._policy.for_task(task, slot.seed),
-                reply_timeout_s=self._options.reply_timeout_s,
-                grace_s=self._episode_options.grace_s,
-                on_reply=None if observer is None else observer.replied,
-            )
-            ending = episode.ending
-        finally:
-            if observer is not None:
-                observer.ended(slot, ending)
-        fault = episode.machine.fault
-        if fault is not None and not fault.retryable and fault.domain is FaultDomain.POLICY_SERVER:
-            self._halted = fault.message  # it would meet every further episode as well
-        return ending, fault is None or fault.retryable
+        return Episode(plan, self._parts, self._episode_options), self._policy.for_task(task, slot.seed)
+
+    async def _record_unmade(
+        self, slot: Slot, attempt: int, error: Exception
+    ) -> tuple[EpisodeEnded, FaultReport | None]:
+        facts = unmade(slot, attempt, suite=self._suite.name, level=self._options.level, error=error)
+        await self._parts.writer.append(AttemptKey(slot.episode_id, attempt), *facts)
+        return facts.ending, facts.stopped.fault
