@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 
+from agentenv.core.lifetime import first_of
 from agentenv.engine.audit import Finding
 from agentenv.policies.rescore import Rescorer
 from agentenv.records.axes import Distribution
@@ -50,9 +51,12 @@ async def rescore_records(
             async with limiter:
                 await _compare(record, rescorer, tolerance, found)
 
-        async with anyio.create_task_group() as group:
-            for record in records:
-                group.start_soon(one, record)
+        try:
+            async with anyio.create_task_group() as group:
+                for record in records:
+                    group.start_soon(one, record)
+        except BaseExceptionGroup as errors:
+            raise first_of(errors) from errors
     return found
 
 

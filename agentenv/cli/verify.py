@@ -28,6 +28,7 @@ def verify(
     from agentenv.config.reading import stored_run
 
     with stored_run(run) as stored:
+        stored.reader.check()
         findings, records = _audit(stored)
         if any(record.constraints for record in records):
             findings += _visibility(stored, records, tokenizer)
