@@ -120,9 +120,22 @@ async def _replay(config: PolicyConfig, run: str) -> Acting:
 
     if not run:
         raise ConfigError("policy replay needs a recorded run: write replay:PATH")
-    source = config.tokenizer or BUILTIN_BYTES
-    renderer = renderer_from(source, config.call_style)
-    return Acting(policy=ReplayPolicy(RunFolder.open(Path(run)).reader()), renderer=renderer, source=source)
+    folder = RunFolder.open(Path(run))
+    recorded = folder.manifest
+    source = config.tokenizer or recorded["run"]["tokenizer"]
+    renderer = renderer_from(source, config.call_style or recorded["run"].get("call_style"))
+
+    class OwnedReplay(ReplayPolicy):
+        """A replay that closes the run it was opened for."""
+
+        async def aclose(self) -> None:
+            reader.close()
+
+    reader = folder.reader()
+    policy = OwnedReplay(
+        reader, model=recorded["policy"]["model"], tokenizer_sha256=recorded["policy"]["tokenizer_sha256"]
+    )
+    return Acting(policy=policy, renderer=renderer, source=source)
 
 
 POLICIES: Mapping[str, tuple[str, Callable[[PolicyConfig, str], Awaitable[Acting]]]] = {

@@ -12,7 +12,7 @@ from agentenv.compressors.table import parse_compressor
 from agentenv.config.manifest import build_manifest
 from agentenv.config.policies import Acting, build_policy
 from agentenv.config.run_config import RunConfig
-from agentenv.config.sandboxes import choose_provider
+from agentenv.config.sandboxes import check_provider_name, choose_provider
 from agentenv.constraints.table import make_checker
 from agentenv.core.sandbox import SandboxProvider
 from agentenv.core.task import Suite, needs_sandbox
@@ -61,6 +61,7 @@ async def open_run(
         acting = await build_policy(config.policy)
         await stack.enter_async_context(acting.policy)
         identity = await acting.policy.start()
+        _refuse_early(config, suite, acting)
         provider = await _provider(config, suite, stack)
         manifest = build_manifest(
             config,
@@ -93,6 +94,18 @@ async def open_run(
             collector=_collector(config, suite, acting, parts, observer),
             before=before,
         )
+
+
+def _refuse_early(config: RunConfig, suite: Suite, acting: Acting) -> None:
+    """Refuse, before any folder is made, what every episode would fail for.
+
+    Raises:
+        UsageError: No such script, no such sandbox, or fewer worked examples than asked for.
+    """
+    acting.policy.for_task(suite.task(config.seed, config.level), config.seed)
+    check_provider_name(config.sandbox)
+    if config.shots:
+        suite.demonstrations(config.shots, config.level)
 
 
 async def _provider(config: RunConfig, suite: Suite, stack: AsyncExitStack) -> SandboxProvider | None:

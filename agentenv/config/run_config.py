@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from agentenv.engine.ledger import Ledger
 from agentenv.envs.plan import EpisodeOptions
 from agentenv.errors import ConfigError, UnknownNameError
 from agentenv.records.axes import BudgetKind, BudgetOwner
@@ -97,6 +98,7 @@ class RunConfig:
         if self.durability not in ("process", "power"):
             raise UnknownNameError.of("durability", self.durability, ("process", "power"))
         check_sampling(self.sampling)
+        Ledger(self.budgets)
 
     @property
     def collector_budgets(self) -> tuple[Budget, ...]:

@@ -9,6 +9,18 @@ AUTO = ("bwrap",)
 """Providers that ``auto`` tries, in order. Each is proven by starting it once."""
 
 
+def check_provider_name(name: str) -> None:
+    """Refuse a name that no provider has, whether or not a sandbox will be needed.
+
+    Raises:
+        UnknownNameError: No such provider.
+    """
+    from agentenv.sandboxes.providers import PROVIDERS
+
+    if name != "auto" and name not in PROVIDERS:
+        raise UnknownNameError.of("sandbox", name, ["auto", *PROVIDERS])
+
+
 async def choose_provider(name: str) -> SandboxProvider:
     """Open a provider and prove that it works.
 
@@ -18,8 +30,7 @@ async def choose_provider(name: str) -> SandboxProvider:
     """
     from agentenv.sandboxes.providers import PROVIDERS
 
-    if name != "auto" and name not in PROVIDERS:
-        raise UnknownNameError.of("sandbox", name, ["auto", *PROVIDERS])
+    check_provider_name(name)
     reasons: list[str] = []
     for candidate in AUTO if name == "auto" else (name,):
         provider = PROVIDERS[candidate]()
