@@ -18,7 +18,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ class Engine:
 
 @pytest.fixture(scope="session")
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
+    say = _reporter(request.config)
     other = _model(seed=1) / "model.safetensors"
     if url := os.environ.get("AGENTENV_VLLM_URL"):
         folder = Path(os.environ.get("AGENTENV_VLLM_MODEL") or _model(seed=0))
@@ -86,17 +86,29 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    reporter.write_line(f"\nstarting vLLM on port {port}, its log is {log}")
+    say(f"\nstarting vLLM on port {port}, its log is {log}")
     with log.open("wb") as output:
         server = subprocess.Popen(
             _command(folder, port), env=_environment(), stdout=output, stderr=output, start_new_session=True
         )
     try:
         url = f"http://127.0.0.1:{port}"
-        _wait(server, url, log, reporter)
+        _wait(server, url, log, say)
         yield Engine(url=url, model_dir=folder, other_weights=other)
     finally:
         _stop(server)
+
+
+def _reporter(config: pytest.Config) -> Callable[[str], None]:
+    """Give a way to say something while output is captured: starting takes a minute."""
+    capture = config.pluginmanager.get_plugin("capturemanager")
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+
+    def say(text: str) -> None:
+        with capture.global_and_fixture_disabled():
+            terminal.write_line(text)
+
+    return say
 
 
 def _model(*, seed: int) -> Path:
@@ -151,7 +163,7 @@ def _command(folder: Path, port: int) -> list[str]:
     ]
 
 
-def _wait(server: subprocess.Popen[bytes], url: str, log: Path, reporter: Any) -> None:
+def _wait(server: subprocess.Popen[bytes], url: str, log: Path, say: Callable[[str], None]) -> None:
     began = reported = time.monotonic()
     while True:
         waited_s = time.monotonic() - began
@@ -161,14 +173,14 @@ def _wait(server: subprocess.Popen[bytes], url: str, log: Path, reporter: Any) -
             pytest.fail(f"vLLM {state} after {waited_s:.0f} s (exit code {server.poll()}):\n{tail}", pytrace=False)
         try:
             with urllib.request.urlopen(f"{url}/health", timeout=5):
-                reporter.write_line(f"vLLM is ready after {waited_s:.0f} s")
+                say(f"vLLM is ready after {waited_s:.0f} s")
                 return
         except OSError:
             time.sleep(0.5)
         if time.monotonic() - reported > 15:
             reported = time.monotonic()
             lines = log.read_text(errors="replace").splitlines()
-            reporter.write_line(f"  {waited_s:3.0f} s: {(lines or ['nothing yet'])[-1][:150]}")
+            say(f"  {waited_s:3.0f} s: {(lines or ['nothing yet'])[-1][:150]}")
 
 
 def _stop(server: subprocess.Popen[bytes]) -> None:
