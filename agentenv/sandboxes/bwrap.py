@@ -45,6 +45,7 @@ _SUPERVISOR = "/run/supervisor.zip"
 _SHARED_MEMORY_BYTES = 16 << 20
 _STREAM_BYTES = 1 << 20
 _LAST_WORDS = 2000
+_GROUP_TICK_S = 0.001
 _EXIT_S = 2.0
 """For bubblewrap to follow its PID 1, before it is killed too."""
 
@@ -158,6 +159,8 @@ class BwrapLauncher(Launcher):
         ]
 
     def remedy(self, said: str) -> str:
+        if "Unknown option" in said:
+            return "bubblewrap 0.7 or newer is needed."
         if "namespace" in said or "uid map" in said or "Operation not permitted" in said:
             return (
                 "This machine does not let an ordinary user make namespaces. Allow it: "
@@ -201,17 +204,19 @@ class _BwrapContainer(Container):
     def kill(self) -> None:
         self._find_inner()
         # The inner one first: the outer then ends by itself, and by that says that nothing is left.
-        target = self._inner if self._inner >= 0 else self._outer
         with contextlib.suppress(ProcessLookupError):
-            if target >= 0:
-                signal.pidfd_send_signal(target, signal.SIGKILL)
+            if self._inner >= 0:
+                signal.pidfd_send_signal(self._inner, signal.SIGKILL)
+            elif self._outer >= 0:
+                # Before bubblewrap names its child, that child waits for a word from it, for ever if need be, and is
+                # in its process group still.
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def _find_inner(self) -> None:
-        """Learn which process is PID 1; bubblewrap says so once it has made it."""
+        """Learn which process is PID 1; bubblewrap says so before it lets it go on."""
         if self._inner >= 0 or self._told < 0:
             return
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            # Unknown, or gone: then ending bubblewrap ends it, for it is to die with its parent.
+        with contextlib.suppress(OSError, ValueError, KeyError):  # not said yet, or gone already
             self._inner = os.pidfd_open(json.loads(os.read(self._told, 4096))["child-pid"])
 
     async def gone(self) -> None:
@@ -223,9 +228,12 @@ class _BwrapContainer(Container):
         except TimeoutError:
             self._process.kill()
             await _readable(self._outer)
+        self.kill()  # where it was named between the first look and the end of who named it
+        self._process.poll()
         if self._inner >= 0:
             await _readable(self._inner)
-        self._process.poll()
+        else:
+            await _group_gone(self._process.pid)
         self._words = self.last_words()
         for fd in (self._outer, self._inner, self._told, self._said):
             if fd >= 0:
@@ -247,6 +255,14 @@ async def _readable(fd: int) -> None:
         await ended
     finally:
         loop.remove_reader(fd)
+
+
+async def _group_gone(group: int) -> None:
+    """Wait for the end of a process group that was killed and whose members are nobody's to wait for."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody, or by now somebody else
+        while True:
+            os.killpg(group, 0)
+            await asyncio.sleep(_GROUP_TICK_S)
 
 
 def _memory(content: bytes, given: list[int]) -> int:

@@ -35,6 +35,7 @@ _FILE_S = 60.0
 """For one operation on files."""
 _CLOSE_S = 30.0
 """For closing; removing a workspace of a million files takes its time."""
+_FOREVER_S = 1e9
 _MAX_STDIN = 32 << 20
 _LEAST_MEMORY = 128 << 20
 """Of the limit per process, which the supervisor is under as well."""
@@ -97,7 +98,7 @@ class SupervisedSandbox(Sandbox):
             "argv": _argv(command),
             "cwd": _raw(cwd),
             "env": _pairs(env or {}),
-            "timeout_ms": max(1, round(timeout_s * 1000)),
+            "timeout_ms": max(1, round(min(timeout_s, _FOREVER_S) * 1000)),
             "spill": int(blobs is not None),
         }
         spilling = None if blobs is None else Spilling(blobs)

@@ -96,7 +96,7 @@ class SupervisedProvider(SandboxProvider):
 
     async def _start(self, spec: SandboxSpec, steps: AsyncExitStack) -> Sandbox:
         # Not in a thread: a cancellation must not come between the folder and who removes it.
-        lease = make_workspace(self._root, self._launcher.uid)
+        lease = make_workspace(self._root, self._launcher.uid, spec.labels)
         steps.push_async_callback(_remove, lease)
         launch = await self._launcher.launch(lease / "workspace", spec.limits)
         steps.push_async_callback(_end, launch.container)

@@ -8,10 +8,13 @@ other containers, about whose processes it cannot know.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
+import signal
 import socket
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,8 +70,10 @@ class Owner:
         return self.namespace == here.namespace and _started(self.pid) != self.started
 
 
-def make_workspace(root: Path, uid: int) -> Path:
+def make_workspace(root: Path, uid: int, labels: Mapping[str, str]) -> Path:
     """Make a lease's folder below ``root``, and in it ``workspace``, which belongs to ``uid`` alone. Blocking.
+
+    The labels lie beside it in ``labels.json``, for people who wonder whose it is.
 
     Raises:
         OSError: The disk is full, or the root may not be written.
@@ -80,6 +85,8 @@ def make_workspace(root: Path, uid: int) -> Path:
         workspace.mkdir(mode=0o700)
         if uid != os.geteuid():
             os.chown(workspace, uid, uid)
+        if labels:
+            (lease / "labels.json").write_text(json.dumps(dict(labels)), encoding="utf-8")
     except OSError:
         remove_tree(lease)
         raise
@@ -89,19 +96,34 @@ def make_workspace(root: Path, uid: int) -> Path:
 def sweep_workspaces(root: Path) -> list[Path]:
     """Remove the folders of our user whose owner is gone; give those that were. Blocking."""
     here = Owner.this_process()
+    dead = [
+        path
+        for path in root.glob(f"{_PREFIX}.*")
+        if (owner := Owner.of(path.name)) is not None and owner.is_gone(here) and _is_ours(path)
+    ]
+    if dead:
+        _kill_starters({os.fsencode(path.name) for path in dead})
     removed: list[Path] = []
-    for path in root.glob(f"{_PREFIX}.*"):
-        owner = Owner.of(path.name)
-        if owner is not None and owner.is_gone(here) and _is_ours(path):
-            try:
-                remove_tree(path)
-            except OSError as error:
-                # A sibling may be at the same folder; and what cannot be removed must not keep others from working.
-                if path.exists():
-                    _log.warning("the workspace %s of a dead process could not be removed: %s", path, error)
-            else:
-                removed.append(path)
+    for path in dead:
+        try:
+            remove_tree(path)
+        except OSError as error:
+            # A sibling may be at the same folder; and what cannot be removed must not keep others from working.
+            if path.exists():
+                _log.warning("the workspace %s of a dead process could not be removed: %s", path, error)
+        else:
+            removed.append(path)
     return removed
+
+
+def _kill_starters(names: set[bytes]) -> None:
+    """Kill what was starting a sandbox when its owner died, and now waits for it: its command line has the folder."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if any(name in (process / "cmdline").read_bytes() for name in names):
+                os.kill(int(process.name), signal.SIGKILL)
+        except OSError:
+            continue  # ended meanwhile, or somebody else's
 
 
 def _is_ours(path: Path) -> bool:

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +28,7 @@ class Supervisor:
         self.workspace.mkdir()
         self.socket, theirs = socket.socketpair()
         # Room for more than the supervisor queues: it can always get rid of everything at once. Only root may.
-        theirs.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE if os.geteuid() == 0 else socket.SO_SNDBUF, 1 << 24)
+        theirs.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE if os.geteuid() == 0 else socket.SO_SNDBUF, 1 << 21)
         self.socket.settimeout(60)
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", ENTRY.format(zip=str(bundle))], stdin=theirs, stdout=theirs
@@ -79,7 +80,8 @@ def running(word: str) -> int:
 def test_flood_goes_on_when_the_queue_empties_at_once(supervisor):
     """A command held back for a full queue is released although the queue was never seen half full."""
     supervisor.set_up()
-    supervisor.run(2, b"head -c 30000000 /dev/zero", spill=1)
+    supervisor.run(2, b"for i in $(seq 30); do head -c 1000000 /dev/zero; echo $i > progress; done", spill=1)
+    wait_until_still(supervisor.workspace / "progress")
     received = 0
     while True:
         fields, payload = supervisor.receive()
@@ -87,6 +89,16 @@ def test_flood_goes_on_when_the_queue_empties_at_once(supervisor):
             break
         received += len(payload) * (fields["part"] == b"out")
     assert received == fields["out"] == 30_000_000
+
+
+def wait_until_still(path: Path) -> None:
+    """Return when a file has not changed for a while: whoever writes it is held back."""
+    seen, since = b"", time.monotonic()
+    while not seen or time.monotonic() < since + 0.3:
+        now = path.read_bytes() if path.exists() else b""
+        if now != seen:
+            seen, since = now, time.monotonic()
+        os.sched_yield()
 
 
 def test_end_of_the_stream_ends_everything(supervisor):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -38,7 +39,8 @@ def test_owner_is_read_back_from_the_name():
 
 
 def test_workspace_is_private_and_named_after_its_owner(tmp_path):
-    lease = make_workspace(tmp_path, os.geteuid())
+    lease = make_workspace(tmp_path, os.geteuid(), {"episode": "ü"})
+    assert json.loads((lease / "labels.json").read_text()) == {"episode": "ü"}
     assert Owner.of(lease.name) == Owner.this_process()
     assert (lease / "workspace").stat().st_mode & 0o777 == 0o700
 
@@ -62,6 +64,14 @@ def test_sweep_removes_the_dead_and_spares_the_rest(tmp_path, dead):
         path.mkdir()
     assert sorted(sweep_workspaces(tmp_path)) == sorted(gone)
     assert sorted(tmp_path.iterdir()) == sorted(stays)
+
+
+def test_sweep_kills_what_still_waits_for_a_dead_owner(tmp_path, dead):
+    """A sandbox on its way when its harness was killed can be left waiting; its command line has the folder."""
+    path = folder_of(dead, tmp_path)
+    with subprocess.Popen(["sh", "-c", "read x", str(path)], stdin=subprocess.PIPE) as waiting:
+        assert sweep_workspaces(tmp_path) == [path]
+        assert waiting.wait(10) == -9
 
 
 def test_owner_that_is_a_zombie_is_gone(dead):
