@@ -64,7 +64,7 @@ def read_gguf(path: Path) -> GgufModel:
     tokens: list[str] = metadata.get("tokenizer.ggml.tokens", [])
     templates = _templates(metadata)
     tokenizer = HfTokenizer(
-        json.dumps(_definition(path, metadata, tokens)),
+        _definition(path, metadata, tokens),
         template_text="" if templates is None else templates.default + (templates.tool_use or ""),
         eos_ids=_eos_ids(metadata),
         sha256=_hash(metadata),

@@ -33,19 +33,28 @@ class HfTokenizer:
     HTML tags in some vocabularies) are ordinary vocabulary.
     """
 
-    def __init__(self, definition: str, *, template_text: str = "", eos_ids: Sequence[int] = (), sha256: str) -> None:
-        """Build from a ``tokenizer.json`` text.
+    def __init__(
+        self,
+        definition: Mapping[str, Any],
+        *,
+        sha256: str,
+        text: str | None = None,
+        template_text: str = "",
+        eos_ids: Sequence[int] = (),
+    ) -> None:
+        """Build from a ``tokenizer.json``.
 
         Args:
-            definition: The JSON.
+            definition: Its content.
+            sha256: Content hash of whatever ``definition`` was made from.
+            text: The same as JSON text, where it is at hand.
             template_text: The chat template, for finding out which added tokens are control tokens.
             eos_ids: Ids that end a generation.
-            sha256: Content hash of whatever ``definition`` was made from.
 
         Raises:
             ConfigError: The library does not take the definition.
         """
-        self._backend = _load(definition)
+        self._backend = _load(json.dumps(definition) if text is None else text)
         self._added: dict[int, Any] = self._backend.get_added_tokens_decoder()
         self._added_ids: dict[str, int] = {token.content: number for number, token in self._added.items()}
         self.control_ids: Mapping[str, int] = {
@@ -59,8 +68,7 @@ class HfTokenizer:
         self._words = self._word_cache(definition)
         if self._words is not None and not agrees(self.encode, self._encode):
             self._words = None
-        vocabulary = self._backend.get_vocab(with_added_tokens=True)
-        self.vocab_size = max(vocabulary.values(), default=-1) + 1
+        self.vocab_size = _size(definition)
 
     @cached_property
     def _plain(self) -> Backend:
@@ -116,11 +124,11 @@ class HfTokenizer:
     def _encode(self, text: str) -> list[int]:
         return self._backend.encode(well_formed(text), add_special_tokens=False).ids
 
-    def _word_cache(self, definition: str) -> WordCache | None:
+    def _word_cache(self, definition: Mapping[str, Any]) -> WordCache | None:
         """Build the shortcut for ASCII text, if the definition allows one."""
         if any(token.lstrip or token.rstrip or token.single_word for token in self._added.values()):
             return None
-        pattern = word_pattern(json.loads(definition))
+        pattern = word_pattern(definition)
         return None if pattern is None else WordCache(pattern, self._encode)
 
     def _encode_uncontrolled(self, text: str, *, anchored: bool) -> array[int]:
@@ -150,6 +158,14 @@ class HfTokenizer:
             pieces.append(text[start : match.start() + 1])
             start = match.start() + 1
         return [*pieces, text[start:]]
+
+
+def _size(definition: Mapping[str, Any]) -> int:
+    """Give one past the highest id. Words are an object with ids, or a list in the order of their ids."""
+    words = definition["model"]["vocab"]
+    added = [token["id"] for token in definition.get("added_tokens") or []]
+    highest = max(words.values(), default=-1) if isinstance(words, Mapping) else len(words) - 1
+    return max([highest, *added]) + 1
 
 
 def _is_control(token: Any, template_text: str) -> bool:
@@ -195,12 +211,15 @@ def read_hf_tokenizer(files: ModelFiles) -> HfTokenizer:
         definition = json.loads(raw)
     except ValueError as error:
         raise ConfigError(f"{path} is not JSON: {error}. Copy the model's files again.") from error
+    if not isinstance(definition, dict):
+        raise ConfigError(f"{path} holds a {type(definition).__name__}, expected an object. Copy the files again.")
     changed = _add_missing_tokens(definition, files)
     templates = files.templates
     template_text = "" if templates is None else templates.default + (templates.tool_use or "")
     control = json.dumps(sorted(changed))
     tokenizer = HfTokenizer(
-        json.dumps(definition) if changed else raw,
+        definition,
+        text=None if changed else raw,
         template_text=template_text,
         eos_ids=files.eos_numbers,
         sha256=hashlib.sha256(f"{raw}\0{control}".encode()).hexdigest(),

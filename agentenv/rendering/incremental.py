@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import product
+from typing import Literal
 
 from agentenv.records.messages import Message, Role, ToolCall
 from agentenv.rendering.calls.reasoning import CLOSE, OPEN
@@ -32,25 +32,21 @@ _TRICKY_TEXTS = (
 _THOUGHT, _SAID, _ARGUMENT, _TOOL = "qzthoughtqz", "qzsaidqz", "qzgivenqz", "qztoolqz"
 
 
-class Kind(StrEnum):
-    """What a new message is to the template."""
+Kind = Literal["tool", "error", "user", "system"]
+"""What a new message is to the template; ``tool`` answers a call, ``error`` answers none.
 
-    TOOL = "tool"
-    """A result that answers a call."""
-    ERROR = "error"
-    """A result that answers none: a parse error."""
-    USER = "user"
-    SYSTEM = "system"
-
-
-_KINDS = {Role.TOOL: Kind.TOOL, Role.USER: Kind.USER, Role.SYSTEM: Kind.SYSTEM}
+Plain strings: they are looked up once per turn, and hashing an enumeration costs more than all else there.
+"""
 
 
 def kind_of(message: Message) -> Kind | None:
     """Classify a new message; None for what cannot be one (an assistant's)."""
-    if message.role is Role.TOOL and message.call_id is None:
-        return Kind.ERROR
-    return _KINDS.get(message.role)
+    role = message.role
+    if role is Role.TOOL:
+        return "error" if message.call_id is None else "tool"
+    if role is Role.USER:
+        return "user"
+    return "system" if role is Role.SYSTEM else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +153,7 @@ class Extender:
 
         Only for results: what a template does with a user's text is the likeliest to depend on it.
         """
-        if not set(kinds) <= {Kind.TOOL, Kind.ERROR}:
+        if not {*kinds} <= {"tool", "error"}:
             return None
         rest, pieces = bridge, list[str]()
         for message in _made_up(kinds):
@@ -273,10 +269,10 @@ def _made_up(kinds: Sequence[Kind]) -> list[Message]:
     return [
         Message(
             id=f"n{index}",
-            role=Role.TOOL if kind is Kind.ERROR else Role(kind.value),
+            role=Role.TOOL if kind == "error" else Role(kind),
             text=f"qznew{index}qz",
-            call_id=f"t8c{index}" if kind is Kind.TOOL else None,
-            name=_TOOL if kind is Kind.TOOL else None,
+            call_id=f"t8c{index}" if kind == "tool" else None,
+            name=_TOOL if kind == "tool" else None,
         )
         for index, kind in enumerate(kinds)
     ]

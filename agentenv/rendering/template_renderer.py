@@ -150,7 +150,7 @@ class TemplateRenderer:
 
     def _extension(self, previous: array[int], news: Sequence[Message], tools: Sequence[ToolSpec]) -> array[int] | str:
         """Give the ids to append, or the reason why there are none."""
-        kinds = [kind for kind in map(kind_of, news) if kind is not None]
+        kinds: list[Kind] = [kind for kind in map(kind_of, news) if kind is not None]
         if self._extender is None:
             return "the template ends turns with no control token, or begins them with none"
         if len(kinds) != len(news):

@@ -14,7 +14,6 @@ _ALL = ("tool", "error", "user", "tool tool", "tool error", "tool user")
 _CASES: dict[str, dict[str, Any]] = {
     "qwen25": {"extends_after": _ALL, "control_texts": ("<|im_end|>", "<|im_start|>", "<tool_call>")},
     "qwen3": {"extends_after": _ALL, "control_texts": ("<|im_end|>", "</tool_call>", "<think>")},
-    "qwen3_bare": {"extends_after": _ALL, "control_texts": ("<|im_end|>",)},
     "llama3": {"extends_after": _ALL, "control_texts": ("<|eot_id|>", "<|python_tag|>")},
     "mistral": {"extends_after": ("tool", "tool tool", "tool error"), "control_texts": ("</s>", "[INST]")},
     "mistral_named": {"extends_after": _ALL, "control_texts": ("</s>", "[INST]", "[ARGS]")},

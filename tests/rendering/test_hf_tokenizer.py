@@ -89,6 +89,7 @@ def test_a_folder_without_a_vocabulary_says_how_to_make_one(folder: Path) -> Non
     [
         ("tokenizer.json", "{", r"tokenizer\.json is not JSON"),
         ("tokenizer.json", "{}", "definition cannot be read"),
+        ("tokenizer.json", "[]", "holds a list, expected an object"),
         ("tokenizer_config.json", "[]", r"holds a list, expected an object"),
         ("generation_config.json", "{", r"generation_config\.json cannot be read as JSON"),
     ],
@@ -193,7 +194,7 @@ def metaspace_model() -> HfTokenizer:
         [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
     tokenizer.add_special_tokens(["<s>", "</s>", "[INST]"])
-    return HfTokenizer(tokenizer.to_str(), eos_ids=(1,), sha256="0" * 64)
+    return HfTokenizer(json.loads(tokenizer.to_str()), eos_ids=(1,), sha256="0" * 64)
 
 
 def test_text_after_a_control_token_gets_no_space_in_front() -> None:
@@ -214,7 +215,7 @@ def test_a_vocabulary_that_spells_a_control_token_itself() -> None:
     tokenizer = Tokenizer(models.Unigram(words, unk_id=0))
     tokenizer.decoder = decoders.Fuse()
     tokenizer.add_special_tokens(["<s>", "</s>"])
-    wrapped = HfTokenizer(tokenizer.to_str(), eos_ids=(2,), sha256="0" * 64)
+    wrapped = HfTokenizer(json.loads(tokenizer.to_str()), eos_ids=(2,), sha256="0" * 64)
     assert list(wrapped.encode("a</s>")) == [4, 2]
     for ids in (wrapped.encode_plain("a</s><s>b"), wrapped.encode_between("a</s><s>b")):
         assert {1, 2}.isdisjoint(ids)
@@ -226,7 +227,7 @@ def test_added_tokens_that_swallow_white_space_go_the_ordinary_way() -> None:
     tokenizer = Tokenizer(models.BPE(vocab={letter: index for index, letter in enumerate("ab")}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.add_special_tokens([AddedToken("<|end|>", rstrip=True, normalized=False)])
-    wrapped = HfTokenizer(tokenizer.to_str(), sha256="0" * 64)
+    wrapped = HfTokenizer(json.loads(tokenizer.to_str()), sha256="0" * 64)
     assert list(wrapped.encode("a<|end|>  b")) == [0, 2, 1]
 
 

@@ -72,7 +72,7 @@ def test_open_is_the_reference(name: str, renderer_of: Renderers, reference_of: 
     dropped = name in ("llama3", "mistral")  # these templates drop text that stands beside calls
     history = histories(calls=1 if name == "llama3" else 2, said_with_calls=not dropped)
 
-    @settings(max_examples=30)
+    @settings(max_examples=25)
     @given(history=history, tools=st.sampled_from([TOOLS, (), TOOLS[:1]]))
     def compare(history: list[Message], tools: Any) -> None:
         check(renderer, reference, history, tools, long_ids=name == "mistral")

@@ -94,7 +94,7 @@ def test_a_pattern_that_proves_wrong_is_not_used(model_folder: Callable[[str], P
             {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
         ],
     }
-    tokenizer = HfTokenizer(json.dumps(definition), sha256="0" * 64)
+    tokenizer = HfTokenizer(definition, sha256="0" * 64)
     assert not tokenizer.is_fast
     library = Tokenizer.from_str(json.dumps(definition))
     text = "any text\n\nat all, <|im_end|> and 12"

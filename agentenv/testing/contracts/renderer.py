@@ -33,6 +33,8 @@ CALCULATOR = ToolSpec(
 CLOCK = ToolSpec(name="clock", description="Tells the time.", parameters={"type": "object", "properties": {}})
 TOOLS = (CALCULATOR, CLOCK)
 
+_EXAMPLES = max(10, settings.default.max_examples // 2) if settings.default else 30
+"""Half of what the profile asks for: there are many renderers."""
 _words = st.text(st.sampled_from("abz XY09.,;:!?'\"-_/\\(){}\n\té日🙂"), max_size=40)
 ordinary_texts = _words.map(str.strip)
 """Text that spells no markup and has no white space around it."""
@@ -174,7 +176,7 @@ class RendererContract:
         """Invariant: ``parse(compose(text, calls))`` gives text and calls back, and the turn is closed."""
 
         @given(turn=turns(turn=3, most=case.calls_per_turn))
-        @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+        @settings(max_examples=_EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
         def check(turn: tuple[str, tuple[ToolCall, ...]]) -> None:
             text, calls = turn
             ids = case.renderer.compose(text, calls)
@@ -190,7 +192,8 @@ class RendererContract:
         marks = sorted({number for text in case.control_texts for number in case.renderer.tokenizer.encode(text)})
         some = st.integers(0, size - 1) | st.sampled_from([*marks, *case.renderer.stop_token_ids, -1, size, 2**31 - 1])
 
-        @given(ids=st.lists(some, max_size=40), turn=st.integers(0, 99))
+        @settings(max_examples=_EXAMPLES)
+        @given(ids=st.lists(some, max_size=20), turn=st.integers(0, 99))
         def check(ids: list[int], turn: int) -> None:
             parsed = case.renderer.parse(ids, turn)
             assert parsed.closed == any(stop in ids for stop in case.renderer.stop_token_ids)
@@ -207,6 +210,7 @@ class RendererContract:
                   '{"name": "f", ', '"arguments": {', '"parameters": {}}', "}}", "[f(", "a=", "1", "'", ")]", "[", "]",
                   ";", ",", "\n", " ", "NaN", "1e999", "\\ud800", '"', "é"]  # fmt: skip
 
+        @settings(max_examples=_EXAMPLES)
         @given(text=st.lists(st.sampled_from(pieces), max_size=14).map("".join) | st.text(max_size=60))
         def check(text: str) -> None:
             parsed = case.renderer.parse(case.renderer.tokenizer.encode(text), 0)
@@ -221,6 +225,7 @@ class RendererContract:
         """Any text encodes, plain or not, to ids of the vocabulary; ordinary text comes back."""
         tokenizer = case.renderer.tokenizer
 
+        @settings(max_examples=_EXAMPLES)
         @given(text=st.text(st.characters(exclude_categories=()), max_size=30))
         def check(text: str) -> None:
             for ids in (tokenizer.encode(text), tokenizer.encode_plain(text)):
