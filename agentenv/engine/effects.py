@@ -1,4 +1,4 @@
-"""What the machine asks the shell to do next. The shell performs it, writes the fact, then feeds it back."""
+"""What the machine asks the shell to do next. The shell performs it and feeds back the fact."""
 
 from __future__ import annotations
 

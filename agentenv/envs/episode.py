@@ -1,10 +1,12 @@
-"""The shell of one episode: performs the machine's effects, writes each fact, then feeds it back.
+"""The shell of one episode: performs the machine's effects, feeds back what came of them, and writes it down.
 
 Owned here: the sandbox, the tools' resources, the deadline. Not owned: the rules (`engine.machine`) and the policy.
 Both doors use it: the asynchronous environment and the collector submit replies; everything between two replies
 happens here.
 
-A fact is durable before it is acted upon. Whatever gives way, the episode ends with a reason of its own (law 4), and
+A fact is durable before anything outside this process happens because of it: a reply is asked for, tools are run, a
+compressor or a grader is called, an end is reported. Rendering touches nothing, so the facts on both sides of it share
+one write. Whatever gives way, the episode ends with a reason of its own (law 4), and
 nothing it started is alive afterwards (law 12).
 """
 
@@ -94,6 +96,8 @@ class Episode(AsyncResource):
         self.facts: list[Fact] = []
         """Every fact so far, where ``keep_facts`` asks for it; else empty: the journal has them."""
         self._keep_facts = keep_facts
+        self._unwritten: list[Fact] = []
+        """What the machine was fed, and the journal does not have yet."""
         self._parts = parts
         self._options = options
         self._toolbox = Toolbox(plan.task.tools)
@@ -130,9 +134,9 @@ class Episode(AsyncResource):
             await self._open(started)
         except Exception as error:  # noqa: BLE001 - the boundary of one episode: it is recorded, siblings go on
             fault = error
-        await self._record(self._completed(started))
+        self._take(self._completed(started))
         if fault is not None:
-            await self._stop_for(fault, SandboxFault)
+            self._stop_for(fault, SandboxFault)
         return await self._advance()
 
     async def submit(self, reply: Reply) -> SampleRequest | None:
@@ -148,15 +152,15 @@ class Episode(AsyncResource):
         try:
             fact = self._turn(sample, reply)
         except Exception as error:  # noqa: BLE001 - the boundary of one episode: siblings go on
-            await self._stop_for(error, PolicyServerFault)
+            self._stop_for(error, PolicyServerFault)
         else:
-            await self._record(fact)
+            self._take(fact)
         return await self._advance()
 
     async def fail(self, error: Exception) -> None:
         """End the episode because no reply could be had: a deadline, a prompt too long, a fault, or our own error."""
         if isinstance(error, PromptTooLong):
-            await self._record(
+            self._take(
                 Stopped(
                     reason=StopReason.CONTEXT_OVERFLOW,
                     budget=f"{BudgetOwner.COLLECTOR}.{BudgetKind.CONTEXT_TOKENS}",
@@ -164,7 +168,7 @@ class Episode(AsyncResource):
                 )
             )
         else:
-            await self._stop_for(error, PolicyServerFault)
+            self._stop_for(error, PolicyServerFault)
         await self._advance()
 
     async def stop(self, reason: StopReason) -> None:
@@ -172,10 +176,10 @@ class Episode(AsyncResource):
 
         One that is not scored yet is not scored any more; one that only lacks its last fact gets it.
         """
-        if self.machine.phase in (Phase.START, Phase.ENDED):
+        if self.machine.phase is Phase.START:
             return
-        if self.machine.phase is not Phase.FINISH:
-            await self._record(Stopped(reason=reason, elapsed_s=self._elapsed()))
+        if self.machine.phase not in (Phase.FINISH, Phase.ENDED):
+            self._take(Stopped(reason=reason, elapsed_s=self._elapsed()))
         await self._advance()
 
     async def aclose(self) -> None:
@@ -186,17 +190,21 @@ class Episode(AsyncResource):
         """Perform effects until a reply is needed or nothing is left."""
         while True:
             effect = self.machine.effect
+            if isinstance(effect, Render):
+                await self._perform(effect)
+                continue
+            if isinstance(effect, Finish):
+                self.ending = self.machine.ending(self._elapsed())
+                self._take(self.ending)
+                continue
+            await self._write()
             match effect:
                 case Sample():
                     return self._request(effect)
                 case Ended():
                     return None
-                case Finish():
-                    ending = self.machine.ending(self._elapsed())
-                    await self._record(ending)
-                    self.ending = ending
                 case Score():
-                    await self._record(await grade(effect, self.plan.task, self._sandbox))
+                    self._take(await grade(effect, self.plan.task, self._sandbox))
                 case _:
                     await self._perform(effect)
 
@@ -214,27 +222,34 @@ class Episode(AsyncResource):
                     domain = ToolFault
                     fact = await self._act(effect)
         except Exception as error:  # noqa: BLE001 - the boundary of one episode: siblings go on
-            await self._stop_for(error, domain)
+            self._stop_for(error, domain)
             return
-        await self._record(fact)
+        self._take(fact)
 
-    async def _stop_for(self, error: Exception, domain: type[Fault]) -> None:
-        """Record what ended the episode. A deadline is known by the object that fired (law 12)."""
+    def _stop_for(self, error: Exception, domain: type[Fault]) -> None:
+        """Take what ended the episode. A deadline is known by the object that fired (law 12)."""
         if isinstance(error, DeadlineReached):
             if error.deadline is self.deadline:
                 budget = self.machine.ledger.tightest(BudgetKind.WALL_CLOCK)
                 assert budget is not None, "only a wall-clock budget gives the episode a deadline"
-                await self._record(Stopped(reason=reason_for(budget), budget=budget.name, elapsed_s=self._elapsed()))
+                self._take(Stopped(reason=reason_for(budget), budget=budget.name, elapsed_s=self._elapsed()))
                 return
             error = domain(str(error))
         self.error = error
-        await self._record(Stopped(reason=StopReason.FAULT, fault=report_of(error), elapsed_s=self._elapsed()))
+        self._take(Stopped(reason=StopReason.FAULT, fault=report_of(error), elapsed_s=self._elapsed()))
 
-    async def _record(self, fact: Fact) -> None:
-        await self._parts.writer.append(self.key, fact)
+    def _take(self, fact: Fact) -> None:
+        """Take the next fact. `_write` makes it durable."""
         self.machine.feed(fact)
+        self._unwritten.append(fact)
         if self._keep_facts:
             self.facts.append(fact)
+
+    async def _write(self) -> None:
+        """Make durable what was taken. Cancelled, it has written nothing, and the next call writes all of it."""
+        if self._unwritten:
+            await self._parts.writer.append(self.key, *self._unwritten)
+            self._unwritten.clear()
 
     def _elapsed(self) -> float:
         return time.monotonic() - self._began_at

@@ -1,7 +1,8 @@
 """The facts of an episode, in the order they happen: the vocabulary of the journal.
 
-A fact is written before it is acted upon. `agentenv.engine.machine` turns facts into the next effect; feeding the
-stored facts of an episode to a fresh machine replays it, and `agentenv.engine.fold` turns them into a record.
+A fact is written before anything outside the process happens because of it. `agentenv.engine.machine` turns facts
+into the next effect; feeding the stored facts of an episode to a fresh machine replays it, and `agentenv.engine.fold`
+turns them into a record.
 
 Order of one attempt::
 
