@@ -16,8 +16,14 @@ from importlib.resources import files
 
 from agentenv.errors import SandboxFault
 
-ENTRY = "import sys; sys.path.insert(0, {zip!r}); from agentenv.sandboxes.supervisor.serving import main; main()"
-"""Program for ``python -c``, with the path of the zip to fill in. Running the zip itself would import more."""
+ENTRY = (
+    "import sys; sys.path.insert(0, {zip!r}); "
+    "from agentenv.sandboxes.supervisor.serving import main; main(sys.argv[1:])"
+)
+"""Program for ``python -c``, with the path of the zip to fill in; its arguments are those of ``serving.main``.
+
+Running the zip itself would import more.
+"""
 
 _PACKAGE = "agentenv.sandboxes.supervisor"
 _COMPILE_S = 60.0

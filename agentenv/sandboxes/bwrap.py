@@ -5,8 +5,9 @@ Traps this file is written around, each found by trying (and each a test):
 - bubblewrap with real uid 0 leaves ``/proc/sys/kernel/core_pattern`` writable, which is the host: as root it is
   started under another uid, through ``setpriv``.
 - ``/proc/1/environ`` shows what bubblewrap was started with, whatever ``--clearenv`` says: it gets a minimal one.
-- ``--die-with-parent`` is bound to the thread that started it: that is the thread of the event loop, which lives as
-  long as whoever uses the sandbox.
+- ``--die-with-parent`` is bound to the thread that started it; and bubblewrap, when it dies while it is starting,
+  leaves a child that waits for it for ever. So it is not used: the supervisor ends when its stream is closed or the
+  harness's process ends, whichever it sees first (a forked child of the harness may hold the stream open).
 - ``/dev`` and ``/dev/shm`` are one tmpfs without a size: the first is made read-only, the second mounted anew.
 """
 
@@ -89,18 +90,19 @@ class BwrapLauncher(Launcher):
     def _start(
         self, program: list[str], workspace: Path, limits: SandboxLimits, stream: socket.socket
     ) -> _BwrapContainer:
-        told, tell = os.pipe()
+        # Not pipes: bubblewrap would die of writing to one whose reader died, and leave a child that waits for it.
+        told = os.memfd_create("agentenv-told")
         said = os.memfd_create("agentenv-said")
-        given = [tell]
+        given: list[int] = []
         try:
             arguments = self._arguments(workspace, limits, given)
-            # Blocks for the exec of a small program, in the thread whose life bounds the sandbox's.
+            # Blocks for the exec of a small program.
             process = subprocess.Popen(
-                [*program, "--info-fd", str(tell), *arguments],
+                [*program, "--info-fd", str(told), *arguments],
                 stdin=stream.fileno(),
                 stdout=stream.fileno(),
                 stderr=said,
-                pass_fds=given,
+                pass_fds=[told, *given],
                 env={"PATH": _PATH, "LANG": "C.UTF-8"},
                 start_new_session=True,
             )
@@ -139,7 +141,7 @@ class BwrapLauncher(Launcher):
 
         uid = self.uid
         return [
-            *("--unshare-all", "--die-with-parent", "--new-session", "--hostname", "sandbox", "--cap-drop", "ALL"),
+            *("--unshare-all", "--new-session", "--hostname", "sandbox", "--cap-drop", "ALL"),
             *("--clearenv", "--setenv", "PATH", _PATH, "--setenv", "LANG", "C.UTF-8"),
             *("--seccomp", str(_memory(build_filter(platform.machine()), given))),
             *("--ro-bind", "/usr", "/usr", *_system_folders()),
@@ -156,6 +158,7 @@ class BwrapLauncher(Launcher):
             *data(supervisor_zip(_interpreter()), _SUPERVISOR),
             *("--chdir", self.workspace_inside, "--remount-ro", "/", "--remount-ro", "/dev"),
             *("--as-pid-1", _interpreter(), "-I", "-S", "-c", ENTRY.format(zip=_SUPERVISOR)),
+            str(_ourselves(given)),
         ]
 
     def remedy(self, said: str) -> str:
@@ -199,7 +202,6 @@ class _BwrapContainer(Container):
         self._inner = -1
         self._told = told
         self._said = said
-        os.set_blocking(told, False)
 
     def kill(self) -> None:
         self._find_inner()
@@ -217,7 +219,7 @@ class _BwrapContainer(Container):
         if self._inner >= 0 or self._told < 0:
             return
         with contextlib.suppress(OSError, ValueError, KeyError):  # not said yet, or gone already
-            self._inner = os.pidfd_open(json.loads(os.read(self._told, 4096))["child-pid"])
+            self._inner = os.pidfd_open(json.loads(os.pread(self._told, 4096, 0))["child-pid"])
 
     async def gone(self) -> None:
         if self._outer < 0:
@@ -263,6 +265,13 @@ async def _group_gone(group: int) -> None:
         while True:
             os.killpg(group, 0)
             await asyncio.sleep(_GROUP_TICK_S)
+
+
+def _ourselves(given: list[int]) -> int:
+    """Open this process, to be watched for its end; the descriptor is added to ``given``."""
+    fd = os.pidfd_open(os.getpid())
+    given.append(fd)
+    return fd
 
 
 def _memory(content: bytes, given: list[int]) -> int:

@@ -102,7 +102,7 @@ def sweep_workspaces(root: Path) -> list[Path]:
         if (owner := Owner.of(path.name)) is not None and owner.is_gone(here) and _is_ours(path)
     ]
     if dead:
-        _kill_starters({os.fsencode(path.name) for path in dead})
+        _kill_leftovers({os.fsencode(path.name) for path in dead})
     removed: list[Path] = []
     for path in dead:
         try:
@@ -116,12 +116,17 @@ def sweep_workspaces(root: Path) -> list[Path]:
     return removed
 
 
-def _kill_starters(names: set[bytes]) -> None:
-    """Kill what was starting a sandbox when its owner died, and now waits for it: its command line has the folder."""
+def _kill_leftovers(names: set[bytes]) -> None:
+    """Kill launchers whose owner died and that are still there, with their children: their command line has the folder.
+
+    There are none as long as supervisors work; this is for the day when one hangs.
+    """
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if any(name in (process / "cmdline").read_bytes() for name in names):
-                os.kill(int(process.name), signal.SIGKILL)
+                children = (process / "task" / process.name / "children").read_text(encoding="ascii")
+                for pid in (*children.split(), process.name):
+                    os.kill(int(pid), signal.SIGKILL)
         except OSError:
             continue  # ended meanwhile, or somebody else's
 

@@ -171,7 +171,8 @@ async def test_sandbox_killed_from_outside_is_a_fault(provider, root, mark):
     while "up" not in {each.name for each in await sandbox.list()}:
         await asyncio.sleep(0)
     for pid in processes(str(root)):
-        os.kill(pid, signal.SIGKILL)
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            os.kill(int(child), signal.SIGKILL)
     with pytest.raises(SandboxFault, match="ended unexpectedly"):
         await running
     with pytest.raises((SandboxFault, ProcessDied)):

@@ -21,7 +21,7 @@ SO_SNDBUFFORCE = 32
 class Supervisor:
     """A supervisor and a blocking client of it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *watched: int) -> None:
         bundle = folder / "supervisor.zip"
         bundle.write_bytes(supervisor_zip(sys.executable))
         self.workspace = folder / "workspace"
@@ -31,7 +31,10 @@ class Supervisor:
         theirs.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE if os.geteuid() == 0 else socket.SO_SNDBUF, 1 << 21)
         self.socket.settimeout(60)
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", ENTRY.format(zip=str(bundle))], stdin=theirs, stdout=theirs
+            [sys.executable, "-I", "-S", "-c", ENTRY.format(zip=str(bundle)), *map(str, watched)],
+            stdin=theirs,
+            stdout=theirs,
+            pass_fds=watched,
         )
         theirs.close()
         self.file = self.socket.makefile("rb")
@@ -112,6 +115,19 @@ def test_end_of_the_stream_ends_everything(supervisor):
     supervisor.close()
     assert supervisor.process.wait(2) == 0
     assert running(mark) == 0
+
+
+def test_end_of_the_harness_ends_everything(tmp_path):
+    """Although somebody else holds the stream open."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as harness:
+        watched = os.pidfd_open(harness.pid)
+        supervisor = Supervisor(tmp_path, watched)
+        os.close(watched)
+        supervisor.set_up()
+        supervisor.run(2, b"sleep 1000")
+        harness.kill()
+    assert supervisor.process.wait(10) == 0
+    supervisor.close()
 
 
 @pytest.mark.parametrize("sent", [b"\xff" * 8, b"\0\0\0\x01\0\0\0\0z", encode({"id": 1}), encode({"op": b"run"})])

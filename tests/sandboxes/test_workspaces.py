@@ -66,12 +66,17 @@ def test_sweep_removes_the_dead_and_spares_the_rest(tmp_path, dead):
     assert sorted(tmp_path.iterdir()) == sorted(stays)
 
 
-def test_sweep_kills_what_still_waits_for_a_dead_owner(tmp_path, dead):
-    """A sandbox on its way when its harness was killed can be left waiting; its command line has the folder."""
+def test_sweep_kills_launchers_of_a_dead_owner(tmp_path, dead):
+    """With what they started."""
     path = folder_of(dead, tmp_path)
-    with subprocess.Popen(["sh", "-c", "read x", str(path)], stdin=subprocess.PIPE) as waiting:
+    command = ["sh", "-c", "sleep 1000 & echo $!; wait", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout is not None
+        child = Path(f"/proc/{launcher.stdout.readline().strip()}/cmdline")
         assert sweep_workspaces(tmp_path) == [path]
-        assert waiting.wait(10) == -9
+        assert launcher.wait(10) == -9
+        assert launcher.stdout.read() == ""
+    assert not child.exists() or child.read_bytes() == b""
 
 
 def test_owner_that_is_a_zombie_is_gone(dead):

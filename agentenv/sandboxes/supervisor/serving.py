@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 
 from agentenv.sandboxes.supervisor.command import Command
 from agentenv.sandboxes.supervisor.frames import PREFIX, FrameError, decode, number, sizes, text, texts
@@ -239,15 +240,26 @@ class Server:
         self._loop.sources[id] = Snapshot(self._outbox, id, self._workspace.fd)
 
 
-def main() -> None:
-    """Serve on stdin and stdout, and take everything along when they are closed."""
+def main(watched: list[str]) -> None:
+    """Serve on stdin and stdout, and take everything along when they are closed.
+
+    Args:
+        watched: Numbers of descriptors that become readable when the harness is gone (a pidfd of it).
+    """
     become_supervisor()
     os.umask(0o022)
     for stream in (0, 1):
         os.set_blocking(stream, False)
     loop = Loop(source=0, sink=1)
+    for fd in map(int, watched):
+        os.set_inheritable(fd, False)
+        loop.watch(fd, select.EPOLLIN, _gone)
     try:
         loop.run(Server(loop).on_input)
     except HarnessGone:
         loop.kill_everyone()
         os._exit(0)
+
+
+def _gone(_fd: int, _events: int) -> None:
+    raise HarnessGone
