@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from types import TracebackType
 
 from agentenv.errors import AgentEnvError
 
@@ -53,24 +52,41 @@ class Deadline:
         """Whether the moment is behind us."""
         return self.remaining_s <= 0
 
-    @asynccontextmanager
-    async def enforce(self) -> AsyncGenerator[None]:
-        """Cancel the body when the moment comes, and raise `DeadlineReached` with this object.
+    def enforce(self) -> Enforcement:
+        """Cancel the body of ``async with`` when the moment comes, and raise `DeadlineReached` with this object.
 
         A ``TimeoutError`` the body raises itself passes through unchanged.
         """
-        if self.at == math.inf:
-            yield
-            return
-        loop = asyncio.get_running_loop()
-        scope = asyncio.timeout_at(loop.time() + self.remaining_s)
-        try:
-            async with scope:
-                yield
-        except TimeoutError as error:
-            if not scope.expired():
-                raise
-            raise DeadlineReached(f"the deadline of {self.name} fired", self) from error
+        return Enforcement(self)
 
     def __repr__(self) -> str:
         return f"Deadline({self.name!r}, remaining_s={self.remaining_s:.3f})"
+
+
+class Enforcement:
+    """What `Deadline.enforce` gives: enters once. Written out, because every call of a policy goes through it."""
+
+    __slots__ = ("_deadline", "_scope")
+
+    def __init__(self, deadline: Deadline) -> None:
+        self._deadline = deadline
+        self._scope: asyncio.Timeout | None = None
+
+    async def __aenter__(self) -> None:
+        left = self._deadline.remaining_s
+        if left != math.inf:
+            self._scope = asyncio.timeout(left)
+            await self._scope.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        scope = self._scope
+        if scope is None:
+            return
+        try:
+            await scope.__aexit__(kind, error, trace)
+        except TimeoutError as raised:
+            error = raised
+        if isinstance(error, TimeoutError) and scope.expired():
+            raise DeadlineReached(f"the deadline of {self._deadline.name} fired", self._deadline) from error
