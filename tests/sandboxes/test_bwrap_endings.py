@@ -250,7 +250,9 @@ async def test_orphans_are_reaped(sandbox):
         deadline=patience(),
     )
     assert await kept.request(b"go", patience()) == b"150"
-    assert len(await alive(sandbox)) == 1
+    while len(await alive(sandbox)) > 1:  # the last ones may be on their way
+        pass
+    assert await kept.request(b"there", patience()) == b"there"
 
 
 async def test_stdin_nobody_reads(sandbox):
