@@ -4,6 +4,9 @@ Prompt log-probs are the engine's own log-softmax before temperature and filters
 those of the whole vocabulary a tempered distribution follows exactly. Where a filter or a penalty shaped the sampling,
 or the vocabulary is too large to be sent for every position, each position is asked for by itself: the engine scores
 the recorded id as its next token under the recorded parameters (processed log-probs only).
+
+No seed is sent: the one token sampled is thrown away, and vLLM 0.32 on a CPU dies of a seeded request whose prompt it
+reads in pieces (its generators there have no offset to take back).
 """
 
 from __future__ import annotations
@@ -147,7 +150,7 @@ class Rescorer(AsyncResource):
         """Ask for prompt log-probs, of the ids or of the ``whole`` vocabulary; None if that is more than it gives."""
         reply = await self._ask_generate(ids) if whole else None
         if reply is None or no_such_route(reply.status, reply.body):
-            body: dict[str, Any] = {"model": self._model, "prompt": ids, "max_tokens": 1, "seed": 0}
+            body: dict[str, Any] = {"model": self._model, "prompt": ids, "max_tokens": 1}
             body["prompt_logprobs"] = -1 if whole else 0
             reply = await self._post(CompletionsRoute.path, body)
         if reply.status == 400 and whole and "max allowed" in error_fields(reply.body).get("message", ""):
@@ -159,7 +162,7 @@ class Rescorer(AsyncResource):
 
     async def _ask_generate(self, ids: list[int]) -> HttpReply:
         """Take the tokens route for whole vocabularies: the other one decodes every candidate to text, which costs."""
-        params = {"max_tokens": 1, "seed": 0, "prompt_logprobs": -1, "detokenize": False}
+        params = {"max_tokens": 1, "prompt_logprobs": -1, "detokenize": False}
         return await self._post(GenerateRoute.path, {"model": self._model, "token_ids": ids, "sampling_params": params})
 
     async def _post(self, path: str, body: dict[str, Any]) -> HttpReply:
@@ -200,7 +203,6 @@ class Rescorer(AsyncResource):
             "presence_penalty": 0.0,
             "frequency_penalty": 0.0,
             "max_tokens": 1,
-            "seed": 0,
             "logprobs": 1,
             "logprob_token_ids": [token],
             "return_tokens_as_token_ids": True,
