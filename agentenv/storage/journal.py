@@ -55,6 +55,15 @@ class Append:
     written: asyncio.Future[None]
 
 
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    """A transaction that the thread is at."""
+
+    batch: Sequence[Append]
+    outcome: asyncio.Future[BaseException | None]
+    """None once it is written; else why nothing of it was."""
+
+
 class JournalFile:
     """The open file: one transaction at a time, whole or not at all. Not for two threads at once."""
 
@@ -153,6 +162,7 @@ class Journal(FactWriter):
         self._in_thread = durability == "power"
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
         self._waiting: list[Append] = []
+        self._writing: _Writing | None = None
         self._scheduled = False
         self._held = False
         """Whether commits wait for the thread."""
@@ -198,20 +208,25 @@ class Journal(FactWriter):
         self._waiting.append(append)
         self._schedule(loop)
         try:
-            await (asyncio.shield(append.written) if self._in_thread else append.written)
+            await append.written
         except asyncio.CancelledError as cancelled:
-            await self._cancelled(append, cancelled)
+            if not await self._wrote(append):
+                raise
+            cancel_at_next_await(cancelled)
 
-    async def _cancelled(self, append: Append, cancelled: asyncio.CancelledError) -> None:
-        """Withdraw an append that nobody has begun to write; wait for one that is being written."""
-        if any(append is waiting for waiting in self._waiting):
-            append.written.cancel()
-        elif not append.written.done():
-            with contextlib.suppress(asyncio.CancelledError):
-                await finish(asyncio.wait([append.written]), math.inf)
-        if append.written.cancelled() or append.written.exception() is not None:
-            raise cancelled
-        cancel_at_next_await(cancelled)
+    async def _wrote(self, append: Append) -> bool:
+        """Say what became of an append whose caller was cancelled.
+
+        One that waits is withdrawn by its cancelled future; one that the thread is writing is waited for.
+        """
+        if not append.written.cancelled():
+            return append.written.exception() is None
+        writing = self._writing
+        if writing is None or not any(append is other for other in writing.batch):
+            return False
+        with contextlib.suppress(asyncio.CancelledError):
+            await finish(asyncio.wait([writing.outcome]), math.inf)
+        return writing.outcome.result() is None
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         if not (self._scheduled or self._held):
@@ -229,7 +244,8 @@ class Journal(FactWriter):
             return
         if self._in_thread:
             self._held = True
-            self._call(lambda: self._file.commit(batch), lambda error: self._committed(batch, error))
+            writing = self._writing = _Writing(batch, asyncio.get_running_loop().create_future())
+            self._call(lambda: self._file.commit(batch), lambda error: self._committed(writing, error))
             return
         error: BaseException | None = None
         try:
@@ -239,8 +255,10 @@ class Journal(FactWriter):
         _settle(batch, error)
         self._fold_if_due()
 
-    def _committed(self, batch: Sequence[Append], error: BaseException | None) -> None:
-        _settle(batch, error)
+    def _committed(self, writing: _Writing, error: BaseException | None) -> None:
+        self._writing = None
+        writing.outcome.set_result(error)
+        _settle(writing.batch, error)
         self._release()
         self._fold_if_due()
 

@@ -155,6 +155,25 @@ class StoreContract:
             before = [asked("a"), asked("b")] if returned else []
             assert case.reader.facts(key) == [*before, asked("c")]
 
+    async def test_a_cancellation_is_put_off_by_one_append_at_most(self, case: StoreCase) -> None:
+        """Whoever appends again and again is stopped all the same."""
+        for number in range(6):
+            key = AttemptKey("e", number + 1)
+
+            async def play(key: AttemptKey = key) -> None:
+                while True:
+                    await case.writer.append(key, asked("a"))
+
+            player = asyncio.ensure_future(play())
+            for _ in range(number):
+                await asyncio.sleep(0)
+            before = len(case.reader.facts(key)) if key in case.reader.attempts() else 0
+            player.cancel()
+            await asyncio.wait([player], timeout=10)
+            assert player.cancelled()
+            after = len(case.reader.facts(key)) if key in case.reader.attempts() else 0
+            assert after <= before + 1
+
     async def test_closing_twice_and_appending_after(self, case: StoreCase) -> None:
         """Closing keeps what was acknowledged; a closed store says so."""
         await case.writer.append(AttemptKey("e", 1), asked("a"))
