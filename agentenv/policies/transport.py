@@ -1,8 +1,8 @@
-"""The HTTP transport of the calls that carry every token: one session, bounded retries, one clock.
+"""The HTTP transport of the calls that carry every token: bounded retries, one clock.
 
-What this module owns: connections, which failures are worth a second attempt, and how long to wait before it. It
-knows nothing of any engine's routes or bodies. There are no timers here besides the caller's deadline: a server that
-is paused for a weight update answers late, and that is no failure.
+What this module owns: which failures are worth a second attempt, and how long to wait before it. Connections are
+`http_client`'s. It knows nothing of any engine's routes or bodies. There are no timers here besides the caller's
+deadline: a server that is paused for a weight update answers late, and that is no failure.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import anyio
 
 from agentenv.core.deadline import Deadline
 from agentenv.core.lifetime import AsyncResource, finish
 from agentenv.errors import ConfigError, OrderError, PolicyServerFault
-
-if TYPE_CHECKING:
-    import aiohttp
+from agentenv.policies.http_client import HttpClient, NotHttp, read_address
 
 _BUSY = frozenset({429, 503})
 """The server works and asks for patience: a full queue, or a pause for new weights."""
@@ -68,7 +67,7 @@ class HttpReply(NamedTuple):
 
 
 class HttpTransport(AsyncResource):
-    """One keep-alive session to one server."""
+    """Connections to one server, kept between calls."""
 
     def __init__(
         self, url: str, *, api_key: str | None = None, max_connections: int = 512, retry: RetryRules | None = None
@@ -84,42 +83,32 @@ class HttpTransport(AsyncResource):
         Raises:
             ConfigError: No http(s) address, or no connection allowed.
         """
-        base = url.strip().rstrip("/").removesuffix("/v1").rstrip("/")
-        scheme, _, rest = base.partition("://")
-        if scheme not in ("http", "https") or not rest:
-            raise ConfigError(f"The server's address {url!r} is none; give it as http://HOST:PORT.")
+        self.url = url.strip().rstrip("/").removesuffix("/v1").rstrip("/")
         if max_connections < 1:
             raise ConfigError(f"max_connections is {max_connections}; at least one connection is needed.")
-        self.url = base
         self.retry = retry or RetryRules()
-        self._api_key = api_key
-        self._max_connections = max_connections
-        self._session: aiohttp.ClientSession | None = None
-        self._lost: tuple[type[Exception], ...] = ()
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if api_key:
+            headers["Authorization"] = f"Bearer {api_key}"
+        self._make = partial(
+            HttpClient, read_address(self.url), headers=headers, max_connections=max_connections, idle_s=_IDLE_S
+        )
+        self._client: HttpClient | None = None
         self._random = random.Random()  # noqa: S311  jitter of waits, never sampling
 
     def start(self) -> None:
-        """Open the session in the running loop. Again while it is open: nothing."""
-        import aiohttp
+        """Begin to take calls. Again while it is open: nothing.
 
-        if self._session is not None:
-            return
-        self._lost = (aiohttp.ClientError, OSError)
-        headers = {"Content-Type": "application/json"}
-        if self._api_key:
-            headers["Authorization"] = f"Bearer {self._api_key}"
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._max_connections, keepalive_timeout=_IDLE_S),
-            timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_read=None, sock_connect=None),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers=headers,
-            skip_auto_headers=("User-Agent", "Accept-Encoding"),
-        )
+        Raises:
+            ConfigError: The API key cannot be sent.
+        """
+        if self._client is None:
+            self._client = self._make()
 
     async def aclose(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            await finish(session.close(), _CLOSE_GRACE_S)
+        client, self._client = self._client, None
+        if client is not None:
+            await finish(client.aclose(), _CLOSE_GRACE_S)
 
     async def call(self, method: str, path: str, body: bytes | None, deadline: Deadline) -> HttpReply:
         """Send one request once, under ``deadline``.
@@ -177,15 +166,15 @@ class HttpTransport(AsyncResource):
         return wait_s
 
     async def _attempt(self, method: str, path: str, body: bytes | None, attempt: int) -> HttpReply:
-        session = self._session
-        if session is None:
+        client = self._client
+        if client is None:
             raise OrderError(f"The transport to {self.url} is not open; call start() first.")
         began = time.monotonic()
         try:
-            async with session.request(method, self.url + path, data=body, allow_redirects=False) as response:
-                return HttpReply(response.status, await response.read(), attempt, began)
-        except self._lost as error:
+            status, answer = await client.request(method, path, body)
+        except (OSError, NotHttp) as error:
             raise PolicyServerFault(
                 f"{self.url} gave no answer to {method} {path} (attempt {attempt}): "
                 f"{type(error).__name__}: {error}. Is the server running, and is the address right?"
             ) from error
+        return HttpReply(status, answer, attempt, began)
