@@ -106,9 +106,13 @@ def load_renderer(
     return TemplateRenderer(tokenizer=model.tokenizer, template=template, call_style=call_style)
 
 
-def byte_renderer() -> TemplateRenderer:
-    """Build a renderer without any model: bytes as tokens, ChatML, tools in Hermes form."""
-    return TemplateRenderer(tokenizer=ByteTokenizer(), template=ChatTemplate(CHATML))
+def byte_renderer(call_style: str | None = None) -> TemplateRenderer:
+    """Build a renderer without any model: bytes as tokens, ChatML, tools in Hermes form or the style given.
+
+    Raises:
+        UnknownNameError: No such style.
+    """
+    return TemplateRenderer(tokenizer=ByteTokenizer(), template=ChatTemplate(CHATML), call_style=call_style)
 
 
 def _from_hub(name: str) -> Path:

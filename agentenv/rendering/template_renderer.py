@@ -108,8 +108,10 @@ class TemplateRenderer:
         return extension if isinstance(extension, str) else ""
 
     def parse(self, completion_ids: Sequence[int], turn: int) -> ParsedTurn:
-        end = next((index for index, number in enumerate(completion_ids) if number in self._stops), None)
-        body = list(completion_ids if end is None else completion_ids[:end])
+        body = list(completion_ids)
+        end = min((body.index(stop) for stop in self._stops if stop in body), default=None)
+        if end is not None:
+            del body[end:]
         if not self._dropped.isdisjoint(body):
             body = [number for number in body if number not in self._dropped]
         reply = split_reasoning(self._tokenizer.decode(body), opened=self._form.opens_reasoning)

@@ -33,12 +33,11 @@ class Hermes:
         position = 0
         while (tag := _TAG.search(text, position)) is not None:
             rest.append(text[position : tag.start()])
-            end = _end_of(text, tag)
-            stretch = text[tag.start() : end]
-            call = _read(text, tag) if tag.group() == _OPEN else f"{_CLOSE} without {_OPEN} before it"
+            call, end = _read(text, tag)
             if isinstance(call, WrittenCall):
                 calls.append(call)
             else:
+                stretch = text[tag.start() : end]
                 rest.append(stretch)
                 errors.append(mistake(f"This is no tool call: {call}. Write it in this form:\n{_FORM}", stretch))
             position = end
@@ -60,22 +59,20 @@ def _without_tags(text: str) -> Found:
     return Found(text=text)
 
 
-def _end_of(text: str, tag: re.Match[str]) -> int:
-    """Say where the stretch that begins with ``tag`` ends: after its closing tag, before the next opening one."""
+def _read(text: str, tag: re.Match[str]) -> tuple[WrittenCall | str, int]:
+    """Read the stretch that begins with ``tag``, up to after its closing tag or before the next opening one.
+
+    Returns:
+        The call, or what is wrong with it, and where the stretch ends.
+    """
     if tag.group() == _CLOSE:
-        return tag.end()
+        return f"{_CLOSE} without {_OPEN} before it", tag.end()
     decoded = decode_at(text, tag.end())
     following = _TAG.search(text, decoded.end if isinstance(decoded, Decoded) else tag.end())
-    if following is None:
-        return len(text)
-    return following.end() if following.group() == _CLOSE else following.start()
-
-
-def _read(text: str, tag: re.Match[str]) -> WrittenCall | str:
-    decoded = decode_at(text, tag.end())
+    inner_end = len(text) if following is None else following.start()
+    end = following.end() if following is not None and following.group() == _CLOSE else inner_end
     if isinstance(decoded, str):
-        return f"between the tags stands no valid JSON ({decoded})"
-    following = _TAG.search(text, decoded.end)
-    if text[decoded.end : None if following is None else following.start()].strip():
-        return "there is text after the JSON object"
-    return call_of(decoded.value)
+        return f"between the tags stands no valid JSON ({decoded})", end
+    if text[decoded.end : inner_end].strip():
+        return "there is text after the JSON object", end
+    return call_of(decoded.value), end

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,8 @@ from agentenv.rendering.calls.style import WrittenCall
 from agentenv.rendering.control_text import well_formed
 
 MAX_DEPTH = 64
+_MIGHT_BE_SURROGATE = re.compile(r"[\ud800-\udfff]|\\u[dD][89a-fA-F]")
+"""What JSON text has where a string in it may come out with a lone surrogate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +50,13 @@ def decode_at(text: str, start: int) -> Decoded | str:
         return "it is nested too deeply"
     except ValueError as error:
         return str(error)[:100]
-    if _too_deep(value):
+    if _might_be_deep(text, start, end) and _too_deep(value):
         return f"it is nested more than {MAX_DEPTH} levels deep"
-    return Decoded(value=_clean(value), end=end)
+    return Decoded(value=_clean(value) if _MIGHT_BE_SURROGATE.search(text, start, end) else value, end=end)
+
+
+def _might_be_deep(text: str, start: int, end: int) -> bool:
+    return text.count("{", start, end) + text.count("[", start, end) >= MAX_DEPTH
 
 
 def _too_deep(value: Any) -> bool:
@@ -78,10 +84,10 @@ def _clean(value: Any) -> Any:
 
 def call_of(value: Any, *, argument_keys: tuple[str, ...] = ("arguments", "parameters")) -> WrittenCall | str:
     """Read a decoded value as a call, or say why it is none. No arguments at all means an empty object."""
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return "a call is a JSON object"
     function = value.get("function")
-    if isinstance(function, Mapping):
+    if isinstance(function, dict):
         value = function
     name = value.get("name")
     if not isinstance(name, str) or not name.strip():
