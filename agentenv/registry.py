@@ -85,7 +85,7 @@ def _module_from(path: Path) -> ModuleType:
     sys.modules[name] = module  # dataclasses and pickling look their module up
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise ConfigError(f"suite {str(path)!r} raised {type(error).__name__} when it was loaded: {error}") from error
     return module

@@ -39,15 +39,18 @@ from agentenv.envs.opening import opening_fact
 from agentenv.envs.plan import EpisodeOptions, EpisodeParts, EpisodePlan
 from agentenv.errors import (
     CompressorFault,
+    ConfigError,
     Fault,
     HarnessFault,
     OrderError,
     PolicyServerFault,
     PromptTooLong,
     SandboxFault,
+    TaskFault,
     ToolFault,
 )
 from agentenv.records.axes import BudgetKind, BudgetOwner, CallStatus, StopReason, VisibilityLevel
+from agentenv.records.codec import settled
 from agentenv.records.constraints import Breach, Visibility
 from agentenv.records.facts import (
     ActionTaken,
@@ -82,7 +85,7 @@ class Episode(AsyncResource):
 
         Raises:
             UsageError: The task cannot be played: two tools of one name, two budgets of one kind and owner, a checker
-                that nobody knows.
+                that nobody knows, a field of another type than it must have.
         """
         self.plan = plan
         self.key = AttemptKey(plan.episode_id, plan.attempt)
@@ -101,7 +104,9 @@ class Episode(AsyncResource):
         self._parts = parts
         self._options = options
         self._toolbox = Toolbox(plan.task.tools)
-        self._opening = opening_fact(plan, parts, options, self._toolbox.specs)
+        opening = settled(opening_fact(plan, parts, options, self._toolbox.specs), of=f"task {plan.task.id}")
+        assert isinstance(opening, EpisodeStarted)
+        self._opening = opening
         Ledger(self._opening.budgets)
         self._checkers: dict[str, Checker] = {
             rule.id: parts.checker(rule.checker) for rule in self._opening.constraints
@@ -214,6 +219,7 @@ class Episode(AsyncResource):
         try:
             match effect:
                 case Render():
+                    domain = TaskFault
                     fact: Fact = await self._render(effect)
                 case Compress():
                     domain = CompressorFault
@@ -221,10 +227,12 @@ class Episode(AsyncResource):
                 case Act():
                     domain = ToolFault
                     fact = await self._act(effect)
+        except ConfigError as error:  # a template that refuses the task's messages: no other try helps
+            self._stop_for(domain.permanent(str(error)), domain)
         except Exception as error:  # noqa: BLE001 - the boundary of one episode: siblings go on
             self._stop_for(error, domain)
-            return
-        self._take(fact)
+        else:
+            self._take(fact)
 
     def _stop_for(self, error: Exception, domain: type[Fault]) -> None:
         """Take what ended the episode. A deadline is known by the object that fired (law 12)."""

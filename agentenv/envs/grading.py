@@ -1,18 +1,28 @@
-"""Performs the scoring of an ended episode. A grader that raises or hangs leaves it unscored, never at zero."""
+"""Performs the scoring of an ended episode.
+
+A grader that raises, hangs or gives what is no grade leaves the episode unscored, never at zero.
+"""
 
 from __future__ import annotations
 
+import math
 import time
+from dataclasses import replace
+from typing import cast
 
+from agentenv.core.boundary import is_its_own
 from agentenv.core.deadline import Deadline, DeadlineReached
 from agentenv.core.sandbox import Sandbox
-from agentenv.core.task import GradeState, Task
+from agentenv.core.task import Grade, GradeState, Task
 from agentenv.engine.effects import Score
 from agentenv.envs.faults import report_of
-from agentenv.errors import Fault, GraderFault
+from agentenv.errors import Fault, GraderFault, UsageError
 from agentenv.records.axes import Outcome, Scoring
-from agentenv.records.episode import FaultReport
+from agentenv.records.codec import settled
+from agentenv.records.episode import FaultReport, RewardComponent
 from agentenv.records.facts import Scored
+
+_LONGEST_DETAIL = 500
 
 
 async def grade(effect: Score, task: Task, sandbox: Sandbox | None) -> Scored:
@@ -33,20 +43,47 @@ async def grade(effect: Score, task: Task, sandbox: Sandbox | None) -> Scored:
                     sandbox=sandbox,
                 )
             )
+        scored = _scored(found, task.id)
     except DeadlineReached as error:
         message = f"the grader of {task.id} did not end within {task.grade_timeout_s:g} s ({error})"
         return _unscored(Scoring.TIMED_OUT, report_of(GraderFault(message)), began)
     except Fault as error:
         return _unscored(Scoring.FAILED, report_of(error), began)
-    except Exception as error:  # noqa: BLE001 - the boundary to the task's own code
+    except BaseException as error:
+        if not is_its_own(error):
+            raise
         fault = GraderFault(f"the grader of {task.id} raised {type(error).__name__}: {error}")
         return _unscored(Scoring.FAILED, report_of(fault), began)
-    return Scored(
-        scoring=Scoring.SCORED,
-        components=found.components,
-        outcome=found.outcome,
-        scoring_s=time.perf_counter() - began,
-    )
+    return replace(scored, scoring_s=time.perf_counter() - began)
+
+
+def _scored(found: object, task_id: str) -> Scored:
+    """Make the fact of what a grader gave.
+
+    Raises:
+        GraderFault: It is no grade: another type, no component, a field of another type, a value that is no number.
+    """
+    grader = f"the grader of {task_id}"
+    if not isinstance(found, Grade):
+        raise GraderFault.permanent(f"{grader} gave a {type(found).__name__}; expected a Grade")
+    try:
+        fact = Scored(scoring=Scoring.SCORED, components=tuple(found.components), outcome=found.outcome)
+        scored = cast("Scored", settled(fact, of=grader))
+    except (UsageError, TypeError) as error:
+        raise GraderFault.permanent(f"{grader} gave what is no Grade: {error}") from error
+    if not scored.components:
+        raise GraderFault.permanent(f"{grader} gave no reward component; the sum of none would be a reward of zero")
+    for part in scored.components:
+        if (part.value is None) is (part.status is Scoring.SCORED) or not math.isfinite(part.value or 0.0):
+            raise GraderFault.permanent(
+                f"{grader} gave component {part.name!r} the value {part.value} with status {part.status}; expected a "
+                "finite number where it is scored, None where it is not"
+            )
+    return replace(scored, components=tuple(map(_shortened, scored.components)))
+
+
+def _shortened(part: RewardComponent) -> RewardComponent:
+    return part if len(part.detail) <= _LONGEST_DETAIL else replace(part, detail=part.detail[:_LONGEST_DETAIL])
 
 
 def _unscored(scoring: Scoring, fault: FaultReport, began: float) -> Scored:

@@ -5,6 +5,7 @@ What this module owns: finding the script of a task, and turning what it says in
 
 from __future__ import annotations
 
+from array import array
 from importlib.metadata import version
 from typing import Any
 
@@ -131,12 +132,7 @@ def play(renderer: Renderer, script: Script, request: SampleRequest, deadline: D
         raise ConfigError(f"max_tokens is {limit}; a reply needs room for 1 token at least.")
     if deadline.passed:
         raise DeadlineReached(f"the deadline of {deadline.name} had passed before the call", deadline)
-    turn = _ask(renderer, script, request, owner)
-    calls = [
-        ToolCall(id=f"t{request.turn}c{n}", name=name, arguments=dict(arguments))
-        for n, (name, arguments) in enumerate(turn.calls)
-    ]
-    ids = renderer.compose(turn.text, calls)
+    ids = _written(renderer, _ask(renderer, script, request, owner), request.turn, owner)
     cut = len(ids) > limit
     ids = ids[:limit]
     ends = {*renderer.stop_token_ids, *request.sampling.stop_token_ids}
@@ -156,11 +152,25 @@ def _ask(renderer: Renderer, script: Script, request: SampleRequest, owner: str)
     )
     try:
         answer: Any = script(view)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise TaskFault(f"{owner} raised {type(error).__name__} in turn {request.turn}: {error}") from error
     if not isinstance(answer, Turn):
         raise TaskFault(f"{owner} gave a {type(answer).__name__} in turn {request.turn}, expected a Turn")
     return answer
+
+
+def _written(renderer: Renderer, said: Turn, turn: int, owner: str) -> array[int]:
+    """Write what a script says as ids; what cannot be written is the script's fault."""
+    try:
+        calls = [
+            ToolCall(id=f"t{turn}c{n}", name=name, arguments=dict(arguments))
+            for n, (name, arguments) in enumerate(said.calls)
+        ]
+        return renderer.compose(said.text, calls)
+    except Exception as error:
+        raise TaskFault(
+            f"{owner} gave in turn {turn} what cannot be written as a reply: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _unscored(packed: bytes, n: int) -> Sampled:

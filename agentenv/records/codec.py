@@ -75,6 +75,22 @@ def decode_fact(data: bytes, *, where: str = "a fact") -> Fact:
     return decoded
 
 
+def settled(fact: Fact, *, of: str) -> Fact:
+    """Give a fact as its readers will get it; for facts that carry what other people's code gave.
+
+    Args:
+        fact: Any fact.
+        of: What gave it, for the error: a task, a grader.
+
+    Raises:
+        UsageError: A field holds something else than it must; the message says which.
+    """
+    try:
+        return decode_fact(encode_fact(fact), where=of)
+    except DamagedJournal as error:
+        raise UsageError(str(error)) from error
+
+
 def encode_record(record: EpisodeRecord) -> bytes:
     """Encode the record of one attempt.
 

@@ -175,7 +175,7 @@ class Collector:
     ) -> tuple[EpisodeEnded | None, FaultReport | None]:
         try:
             episode, policy = self._made(slot, attempt, examples)
-        except Exception as error:  # noqa: BLE001 - the boundary of one episode: it is recorded, siblings go on
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary of one episode: it is recorded
             return await self._record_unmade(slot, attempt, error)
         await run_episode(
             episode,
@@ -203,7 +203,7 @@ class Collector:
         return Episode(plan, self._parts, self._episode_options), self._policy.for_task(task, slot.seed)
 
     async def _record_unmade(
-        self, slot: Slot, attempt: int, error: Exception
+        self, slot: Slot, attempt: int, error: Exception | SystemExit
     ) -> tuple[EpisodeEnded, FaultReport | None]:
         facts = unmade(slot, attempt, suite=self._suite.name, level=self._options.level, error=error)
         await self._parts.writer.append(AttemptKey(slot.episode_id, attempt), *facts)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from agentenv.core.boundary import is_its_own
 from agentenv.core.lifetime import finish
 from agentenv.core.policy import Policy, Reply
 from agentenv.envs.episode import Episode
-from agentenv.errors import HarnessFault
+from agentenv.errors import HarnessFault, PolicyServerFault
 from agentenv.records.axes import StopReason
 
 
@@ -50,9 +51,15 @@ async def _loop(
             reply = await policy.sample(request, episode.deadline.sooner(reply_timeout_s, "one reply"))
         except HarnessFault:
             raise
-        except Exception as error:  # noqa: BLE001 - the boundary of one episode: siblings go on
-            await episode.fail(error)
+        except BaseException as error:
+            if not is_its_own(error):
+                raise
+            await episode.fail(error if isinstance(error, Exception) else _fault_of(error))
             return
         if on_reply is not None:
             on_reply(reply)
         request = await episode.submit(reply)
+
+
+def _fault_of(error: BaseException) -> PolicyServerFault:
+    return PolicyServerFault(f"the policy raised {type(error).__name__}, which nobody had asked for: {error}")

@@ -21,13 +21,14 @@ class UnmadeFacts(NamedTuple):
     ending: EpisodeEnded
 
 
-def unmade(slot: Slot, attempt: int, *, suite: str, level: int, error: Exception) -> UnmadeFacts:
+def unmade(slot: Slot, attempt: int, *, suite: str, level: int, error: Exception | SystemExit) -> UnmadeFacts:
     """Give the facts of such an attempt: it starts with nothing, and ends by whose fault that was.
 
     What is no `Fault` came from the task's own code. Making is a function of the seed, so trying again cannot help.
     """
-    fault = error
-    if not isinstance(error, Fault):
+    if isinstance(error, Fault):
+        fault = error
+    else:
         fault = TaskFault.permanent(
             f"{suite}: seed {slot.task_seed} of level {level} could not be made: {type(error).__name__}: {error}"
         )

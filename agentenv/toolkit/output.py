@@ -19,6 +19,8 @@ from agentenv.core.sandbox import Output
 from agentenv.records.messages import Spill
 
 _ODD = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+MAX_LEVELS = 64
+"""Of nesting in a value for the grader; the readers of calls allow as much in arguments."""
 _PIECE_CHARS = 1 << 18
 """Characters converted at a time, so that a huge text is never copied whole."""
 
@@ -84,15 +86,17 @@ def fit(text: str, cap_bytes: int, blobs: BlobSink, kept: Spill | None = None) -
     return Fitted(shown, dropped, kept)
 
 
-def json_value(value: Any) -> Any:
+def json_value(value: Any, *, levels: int = MAX_LEVELS) -> Any:
     r"""Make a value that JSON in UTF-8 with 64-bit integers can carry, whoever reads it.
 
     Lone surrogates become escapes, integers beyond 64 bits and non-finite floats their decimal text. Dataclasses,
     enumerations, dates, sets and the like become what `msgspec.to_builtins` makes of them.
 
     Raises:
-        TypeError: There is no such form.
+        TypeError: There is no such form, or it is nested more than 64 levels deep, which not every reader can take.
     """
+    if levels < 0:
+        raise TypeError(f"a value is nested more than {MAX_LEVELS} levels deep, or contains itself")
     if isinstance(value, str):
         return visible(value) if _ODD.search(value) else value
     if value is None or isinstance(value, bool):
@@ -102,10 +106,10 @@ def json_value(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, dict):
-        return {json_value(str(key)): json_value(item) for key, item in value.items()}
+        return {json_value(str(key)): json_value(item, levels=levels - 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [json_value(item) for item in value]
-    return json_value(msgspec.to_builtins(value))
+        return [json_value(item, levels=levels - 1) for item in value]
+    return json_value(msgspec.to_builtins(value), levels=levels - 1)
 
 
 @functools.cache

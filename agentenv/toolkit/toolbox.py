@@ -6,11 +6,13 @@ A tool that reports an error is a result. A tool that could not be run raises an
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
 import anyio
 
+from agentenv.core.boundary import is_its_own
 from agentenv.core.deadline import Deadline, DeadlineReached
 from agentenv.core.tool import InvalidArguments, Result, Tool, ToolContext
 from agentenv.errors import Fault, ToolFault, UsageError
@@ -19,7 +21,11 @@ from agentenv.records.messages import ToolCall, ToolResult, ToolSpec
 from agentenv.toolkit import explain
 from agentenv.toolkit.function_tool import FunctionTool
 from agentenv.toolkit.output import fit, json_value, visible
+from agentenv.toolkit.result_check import as_result
 from agentenv.toolkit.schema_check import problems_of
+
+_THREAD_ABOVE_CHARS = 1 << 20
+"""A longer text is cut and stored in a thread, so that no tool's flood holds up other episodes."""
 
 
 class Toolbox:
@@ -120,14 +126,19 @@ class Toolbox:
             return _bounded(call, Result(text=text, status=CallStatus.UNKNOWN_TOOL), context, 0.0)
         started = time.monotonic()
         try:
-            result = await _call(tool, call, context, deadline)
-            return _bounded(call, result, context, time.monotonic() - started)
+            result = as_result(await _call(tool, call, context, deadline))
+            duration_s = time.monotonic() - started
+            if len(result.text) > _THREAD_ABOVE_CHARS:
+                return await asyncio.to_thread(_bounded, call, result, context, duration_s)
+            return _bounded(call, result, context, duration_s)
         except InvalidArguments as error:
             result = Result(text=str(error), status=CallStatus.INVALID_ARGUMENTS)
             return _bounded(call, result, context, time.monotonic() - started)
         except (Fault, DeadlineReached):
             raise
-        except Exception as error:
+        except BaseException as error:
+            if not is_its_own(error):
+                raise
             text = f"tool {call.name!r} raised {type(error).__name__}: {visible(str(error)[:200])}"
             raise ToolFault(text) from error
 
