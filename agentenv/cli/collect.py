@@ -96,7 +96,12 @@ def collect(  # noqa: PLR0913, PLR0917 - one parameter per flag
         durability=durability,
     )
     folder = out or Path("runs") / f"{Path(suite).stem}-{policy.partition(':')[0]}"
-    tally = run(_collect(config, folder, resume=resume))
+    try:
+        tally = run(_collect(config, folder, resume=resume))
+    except KeyboardInterrupt:
+        kept = f"Interrupted. {folder} keeps everything so far; the same command with --resume goes on."
+        print(kept, file=sys.stderr)
+        raise typer.Exit(130) from None
     _report(folder, tally)
     if not tally.complete:
         raise typer.Exit(3)

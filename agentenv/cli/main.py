@@ -14,19 +14,27 @@ import typer
 from agentenv import __version__
 from agentenv.errors import AgentEnvError, UsageError
 
-app = typer.Typer(
-    name="agentenv",
-    help="Multi-turn agent environments that leave a token-exact record of every step.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    rich_markup_mode=None,  # drawing help with rich costs more than all the rest of it
-)
-policy_app = typer.Typer(help="A local engine.", no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(policy_app, name="policy")
+
+def command_line() -> typer.Typer:
+    """Make the command line of all commands."""
+    from agentenv.cli import collect, doctor, export, listing, serve, show, stats, verify
+
+    app = typer.Typer(
+        name="agentenv",
+        help="Multi-turn agent environments that leave a token-exact record of every step.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+        rich_markup_mode=None,  # drawing help with rich costs more than all the rest of it
+    )
+    policy_app = typer.Typer(help="A local engine.", no_args_is_help=True, rich_markup_mode=None)
+    app.add_typer(policy_app, name="policy")
+    app.callback(invoke_without_command=True)(root)
+    for module in (collect, show, verify, stats, export, listing, doctor, serve):
+        module.register(app, policy_app)
+    return app
 
 
-@app.callback(invoke_without_command=True)
 def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
@@ -38,12 +46,8 @@ def root(
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    from agentenv.cli import collect, doctor, export, listing, serve, show, stats, verify
-
-    for module in (collect, show, verify, stats, export, listing, doctor, serve):
-        module.register(app, policy_app)
     try:
-        app()
+        command_line()()
     except UsageError as error:
         _fail(error, 2)
     except AgentEnvError as error:

@@ -35,7 +35,9 @@ def renderer_from(source: str, call_style: str | None = None) -> Renderer:
     """
     from agentenv.rendering.loading import byte_renderer, load_renderer
 
-    return byte_renderer() if source == BUILTIN_BYTES else load_renderer(source, call_style=call_style)
+    if source == BUILTIN_BYTES:
+        return byte_renderer(call_style)
+    return load_renderer(source, call_style=call_style)
 
 
 async def _vllm(config: PolicyConfig, _: str) -> Acting:

@@ -27,6 +27,7 @@ from agentenv.records.tokens import SamplingParams
 from agentenv.rendering.loading import byte_renderer
 from agentenv.rollout.collector import CollectOptions, Collector, Observer, Tally
 from agentenv.rollout.schedule import progress_of, slots
+from agentenv.storage.journal import Durability
 from agentenv.storage.run_folder import RunFolder
 from agentenv.toolkit.function_tool import tool
 from agentenv.toolkit.suite import SeededSuite, Variant, call, exact_answer, messages, scripted
@@ -148,13 +149,14 @@ class Setup:
     observer: Observer | None = None
     max_bytes: int | None = None
     """Of the journal."""
+    durability: Durability = "process"
 
 
 @asynccontextmanager
 async def opened(out: Path, setup: Setup) -> AsyncIterator[Callable[[], Awaitable[Tally]]]:
     """Open a collection; what is given collects."""
     door = RunFolder.resume if out.exists() else RunFolder.create
-    with door(out, MANIFEST) as folder:
+    with door(out, MANIFEST, durability=setup.durability) as folder:
         with folder.reader() as reader:
             before = progress_of(reader)
         async with setup.policy as policy, folder.journal(max_bytes=setup.max_bytes) as writer:

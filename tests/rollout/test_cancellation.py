@@ -90,23 +90,36 @@ async def test_cancelling_at_every_pass_of_the_loop(tmp_path: Path, again_after:
     suite = changed(grader=_awaiting)
     await collect(tmp_path / "undisturbed", tasks=2, suite=suite)
     undisturbed = finals(tmp_path / "undisturbed")
-    cancelled = 0
     reasons: set[StopReason | None] = set()
-    for n in range(200):
-        out = tmp_path / f"{n}"
-        if not await cancelled_after(n, out, again_after=again_after, tasks=2, suite=suite):
-            break
-        cancelled += 1
-        if out.exists():
-            check_endings(out)
-            reasons |= {record.reason for record in audited(out).values()}
+    passes = 0
+    while await cancelled_after(passes, tmp_path / f"{passes}", again_after=again_after, tasks=2, suite=suite):
+        out = tmp_path / f"{passes}"
+        check_endings(out)
+        reasons |= {record.reason for record in audited(out).values()}
         await collect(out, tasks=2, suite=suite)
         check_same(out, undisturbed)
-        shutil.rmtree(out)
-    else:
-        raise AssertionError("the collection takes more passes than were tried")
-    assert cancelled > 20
+        passes += 1
+    assert passes > 20
     assert reasons == {StopReason.CANCELLED, StopReason.FINAL_ANSWER}
+
+
+async def test_cancelling_while_the_disk_is_at_work(tmp_path: Path) -> None:
+    """Law 11: the same where every fact waits for the disk, in a thread that cannot be cancelled."""
+    setup = {"tasks": 2, "suite": changed(grader=_awaiting), "durability": "power"}
+    passes = asyncio.ensure_future(_count())
+    await collect(tmp_path / "undisturbed", **setup)
+    passes.cancel()
+    await asyncio.wait([passes])
+    undisturbed = finals(tmp_path / "undisturbed")
+    moments = random.Random(7)
+    cancelled = 0
+    for number in range(15):
+        out = tmp_path / f"{number}"
+        cancelled += await cancelled_after(moments.randrange(_passes), out, **setup)
+        check_endings(out)
+        await collect(out, **setup)
+        check_same(out, undisturbed)
+    assert cancelled > 5
 
 
 async def _awaiting(state: GradeState) -> Grade:

@@ -1,0 +1,96 @@
+"""The command line, run in this process or in one of its own."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from agentenv.cli.main import main
+from agentenv.config.reading import stored_run
+from agentenv.engine.audit import audit
+from agentenv.records.clock_fields import differences
+from agentenv.records.episode import EpisodeRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+
+
+Cli = Callable[..., Said]
+"""Runs ``agentenv ARGUMENTS`` in this process."""
+
+
+def in_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    def run(*arguments: object) -> Said:
+        monkeypatch.setattr(sys, "argv", ["agentenv", *map(str, arguments)])
+        capsys.readouterr()
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 0
+        else:
+            code = 0
+        said = capsys.readouterr()
+        return Said(code, said.out, said.err)
+
+    return run
+
+
+def started(*arguments: object, tmp: Path | None = None) -> subprocess.Popen[str]:
+    """Start ``agentenv ARGUMENTS``; ``tmp`` is its folder for temporary files."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "agentenv", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | ({} if tmp is None else {"TMPDIR": str(tmp)}),
+    )
+
+
+def finished(*arguments: object, tmp: Path | None = None) -> Said:
+    """Run ``agentenv ARGUMENTS`` in a process of its own, to its end."""
+    with started(*arguments, tmp=tmp) as process:
+        out, err = process.communicate(timeout=110)
+        return Said(process.returncode, out, err)
+
+
+def records(out: Path) -> dict[str, EpisodeRecord]:
+    """The attempt that stands for each episode. No attempt of the run, of whatever fate, may break a law."""
+    with stored_run(out) as stored:
+        for key in stored.reader.attempts():
+            record, findings = audit(stored.reader.facts(key))
+            assert record is not None, findings
+            assert findings == []
+        return {record.episode_id: record for record in stored.records()}
+
+
+def n_facts(out: Path) -> int:
+    """How many facts the journal holds now; 0 before there is one."""
+    try:
+        connection = sqlite3.connect(f"file:{out / 'journal' / 'main.sqlite'}?mode=ro", uri=True)
+    except sqlite3.OperationalError:
+        return 0
+    with closing(connection):
+        try:
+            return connection.execute("SELECT coalesce(max(id), 0) FROM facts").fetchone()[0]
+        except sqlite3.OperationalError:
+            return 0  # it is being made
+
+
+def check_same(ours: dict[str, EpisodeRecord], theirs: dict[str, EpisodeRecord]) -> None:
+    """The same episodes, with the same records but for clock fields and attempt numbers."""
+    assert ours.keys() == theirs.keys()
+    for name, record in ours.items():
+        assert differences(record, theirs[name]) == []

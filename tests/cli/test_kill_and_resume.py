@@ -1,0 +1,156 @@
+"""A run that is killed again and again ends as an undisturbed one: the journal's promise, kept by the command."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from agentenv.config.reading import stored_run
+from agentenv.records.axes import StopReason
+
+from tests.cli.kit import check_same, finished, n_facts, records, started
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run to disturb."""
+
+    arguments: tuple[object, ...]
+    reward: float
+    """Of every episode."""
+
+
+# Durable against power loss, so that the disk paces the run and there is a middle to be killed in.
+ARITHMETIC = Case(("arithmetic", "--policy", "scripted", "--durability", "power", "--concurrency", 3), 1.0)
+WINDOW = Case(
+    ("keep-original", "--policy", "scripted:visible-rule", "--compressor", "window:12000", "--concurrency", 2), 0.0
+)
+
+
+def killed(arguments: tuple[object, ...], out: Path, *, after_facts: int | None, seconds: float, tmp: Path) -> bool:
+    """Run until so many facts more are on disk, or so many seconds have passed, then SIGKILL; say if it was in time."""
+    before = n_facts(out)
+    process = started(*arguments, tmp=tmp)
+    try:
+        if after_facts is None:
+            process.wait(seconds)
+        else:
+            while process.poll() is None and n_facts(out) < before + after_facts:
+                os.sched_yield()
+    except subprocess.TimeoutExpired:
+        pass
+    process.kill()
+    _, err = process.communicate()
+    assert process.returncode in (0, -signal.SIGKILL), err
+    return process.returncode != 0
+
+
+def disturb(case: Case, tmp_path: Path, tmp: Path, *, tasks: int, kills: int, seed: int) -> None:
+    moments = random.Random(seed)
+    undisturbed, out = tmp_path / "undisturbed", tmp_path / "killed"
+    said = finished("collect", *case.arguments, "-n", tasks, "--out", undisturbed, tmp=tmp)
+    assert said.code == 0, said.err
+    facts = n_facts(undisturbed)
+    hits = 0
+    for number in range(kills):
+        door = ["--resume"] if out.exists() else []
+        arguments = ("collect", *case.arguments, "-n", tasks, "--out", out, *door)
+        early = number % 4 == 0  # while it starts up, or whenever it happens to be
+        hits += killed(
+            arguments,
+            out,
+            after_facts=None if early else moments.randint(1, max(2, facts // kills)),
+            seconds=moments.uniform(0.0, 3.0),
+            tmp=tmp,
+        )
+        if (out / "manifest.json").exists():
+            records(out)
+    assert hits >= kills - 1, "the run came to its end before it could be killed as often"
+    said = finished("collect", *case.arguments, "-n", tasks, "--out", out, "--resume", tmp=tmp)
+    assert said.code == 0, said.err
+    expected = records(undisturbed)
+    check_same(records(out), expected)
+    assert {record.reward for record in expected.values()} == {case.reward}
+    assert all(record.done for record in records(out).values())
+    with stored_run(out) as stored:
+        assert len(stored.reader.attempts()) > tasks, "no episode was interrupted: the kills missed"
+    assert [path.name for path in tmp.iterdir() if path.name.startswith("agentenv-sandbox")] == []
+
+
+@pytest.mark.timeout(300)
+def test_killed_five_times_and_resumed(tmp_path: Path, tmp: Path) -> None:
+    """Law 11: a resumed run ends with the records an undisturbed run would have made."""
+    disturb(ARITHMETIC, tmp_path, tmp, tasks=12, kills=5, seed=1)
+
+
+@pytest.mark.timeout(300)
+def test_killed_with_sandboxes_and_compactions(tmp_path: Path, tmp: Path) -> None:
+    """Law 11: so too where there are sandboxes to sweep, compactions to repeat, and breaches to attribute."""
+    disturb(WINDOW, tmp_path, tmp, tasks=3, kills=2, seed=2)
+    for record in records(tmp_path / "killed").values():
+        (breach,) = record.breaches
+        assert not breach.visible
+        assert breach.compaction_id is not None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("case", [ARITHMETIC, WINDOW], ids=["arithmetic", "window"])
+def test_killed_twenty_times_and_resumed(case: Case, tmp_path: Path, tmp: Path) -> None:
+    """Law 11, as the issue words it: SIGKILL at 20 random moments, resumed each time."""
+    disturb(case, tmp_path, tmp, tasks=40 if case is ARITHMETIC else 16, kills=20, seed=20)
+
+
+class TestSignals:
+    """Ctrl-C and SIGTERM: a clean end, exit 130, everything so far usable; resuming finishes the run."""
+
+    @pytest.mark.parametrize(
+        ("suite", "number"),
+        [("arithmetic", signal.SIGINT), ("keep-original", signal.SIGTERM)],
+        ids=["ctrl-c", "sigterm"],
+    )
+    def test_interrupted_and_resumed(self, tmp_path: Path, tmp: Path, number: signal.Signals, suite: str) -> None:
+        out = tmp_path / "run"
+        tasks, durability = (40, "power") if suite == "arithmetic" else (6, "process")
+        arguments = ("collect", suite, "--policy", "scripted", "--durability", durability, "--concurrency", 3)
+        arguments = (*arguments, "-n", tasks, "--out", out)
+        process = started(*arguments, tmp=tmp)
+        while process.poll() is None and n_facts(out) < 40:
+            os.sched_yield()
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 130, err
+        assert "Traceback" not in err
+        assert "--resume goes on" in err
+        assert list(tmp.iterdir()) == [], "a sandbox was left behind"
+        so_far = records(out)
+        assert 0 < len(so_far) < tasks
+        reasons = {record.reason for record in so_far.values()}
+        assert reasons <= {StopReason.CANCELLED, StopReason.FINAL_ANSWER, StopReason.COMPLETED}
+        assert finished("verify", out).code == 0
+        assert finished(*arguments, "--resume", tmp=tmp).code == 0
+        after = records(out)
+        assert len(after) == tasks
+        assert {record.reward for record in after.values()} == {1.0}
+        for name, record in so_far.items():
+            assert (after[name] == record) == record.done, "what was done is kept, what was cancelled is made anew"
+
+    def test_the_second_signal_does_no_harm(self, tmp_path: Path, tmp: Path) -> None:
+        out = tmp_path / "run"
+        arguments = ("collect", "keep-original", "--policy", "scripted", "-n", 4, "--out", out)
+        process = started(*arguments, tmp=tmp)
+        while process.poll() is None and n_facts(out) < 20:
+            os.sched_yield()
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 130, err
+        assert list(tmp.iterdir()) == []
+        assert finished(*arguments, "--resume", tmp=tmp).code == 0
+        assert all(record.done for record in records(out).values())
+        assert len(records(out)) == 4
