@@ -53,7 +53,7 @@ def content_hash(task: Task) -> str:
         {
             "id": task.id,
             "messages": task.messages,
-            "tools": [(tool.spec, tool.sha256) for tool in task.tools],
+            "tools": [tool.sha256 for tool in task.tools],  # of the spec and the source
             "files": task.files,
             "needs_sandbox": task.needs_sandbox,
             "budgets": task.budgets,
