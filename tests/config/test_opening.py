@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,9 +22,14 @@ from agentenv.sandboxes.bwrap import BwrapProvider
 SCRIPTED = PolicyConfig(kind="scripted")
 
 
-def _nowhere() -> BwrapProvider:
-    """As on a machine that has no bubblewrap."""
-    return BwrapProvider(search_path="/nonexistent")
+@pytest.fixture
+def no_bubblewrap(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """As on a machine that has everything but bubblewrap."""
+    programs = tmp_path_factory.mktemp("programs")
+    if (setpriv := shutil.which("setpriv")) is not None:
+        (programs / "setpriv").symlink_to(setpriv)
+    provider = partial(BwrapProvider, search_path=str(programs))
+    monkeypatch.setattr(providers, "PROVIDERS", {"bwrap": provider})
 
 
 class Watched(ScriptedPolicy):
@@ -93,11 +100,11 @@ async def test_a_policy_that_cannot_start_is_closed(tmp_path: Path, watched: Wat
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.usefixtures("no_bubblewrap")
 async def test_without_bubblewrap_a_suite_that_needs_it_is_refused_with_the_remedy(
-    tmp_path: Path, watched: Watched, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, watched: Watched
 ) -> None:
     """And one that needs none is collected."""
-    monkeypatch.setattr(providers, "PROVIDERS", {"bwrap": _nowhere})
     config = RunConfig(suite="repair", policy=PolicyConfig(kind="watched"))
     with pytest.raises(SandboxFault, match=r"no sandbox works here.*apt-get install bubblewrap"):
         async with open_run(config, tmp_path / "run"):
@@ -118,12 +125,15 @@ async def test_a_folder_in_use_is_said_to_be_and_everything_else_closed(tmp_path
         assert (await run.collect()).complete
 
 
-async def test_a_provider_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_provider_by_name() -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'bwrap'"):
         await choose_provider("bwarp")
     async with await choose_provider("bwrap") as provider:
         assert provider.name == "bwrap"
-    monkeypatch.setattr(providers, "PROVIDERS", {"bwrap": _nowhere})
+
+
+@pytest.mark.usefixtures("no_bubblewrap")
+async def test_no_provider_that_works() -> None:
     with pytest.raises(SandboxFault) as caught:
         await choose_provider("auto")
     assert not caught.value.retryable
