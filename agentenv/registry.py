@@ -47,7 +47,7 @@ def load_suite(name: str) -> Suite:
     points = _points(SUITES_GROUP)
     if name not in points:
         raise UnknownNameError.of("suite", name, points)
-    return _checked(points[name].load(), name)
+    return _checked(_loaded(points[name], "suite"), name)
 
 
 def load_tools(name: str) -> tuple[Tool, ...]:
@@ -55,16 +55,26 @@ def load_tools(name: str) -> tuple[Tool, ...]:
 
     Raises:
         UnknownNameError: Nobody registered the name.
+        ConfigError: The plug-in that registered it cannot be imported.
     """
     points = _points(TOOLS_GROUP)
     if name not in points:
         raise UnknownNameError.of("tool", name, points)
-    found = points[name].load()
+    found = _loaded(points[name], "tool")
     return cast("tuple[Tool, ...]", found) if isinstance(found, tuple) else (cast("Tool", found),)
 
 
 def _points(group: str) -> Mapping[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=group)}
+
+
+def _loaded(point: EntryPoint, kind: str) -> Any:
+    try:
+        return point.load()
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"{kind} {point.name!r}: its plug-in {point.value} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _module(name: str, spec: str) -> ModuleType:
