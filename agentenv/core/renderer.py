@@ -101,6 +101,10 @@ class Renderer(Protocol):
         """
         ...
 
+    def why_not(self, previous_ids: array[int], new_messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
+        """Say why `extend` declines, for the record of the segment that then begins; empty if it does not."""
+        ...
+
     def parse(self, completion_ids: Sequence[int], turn: int) -> ParsedTurn:
         """Read a reply. Total: no ids raise; what is no action becomes a parse error.
 

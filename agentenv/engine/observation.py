@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from agentenv.engine.ledger import budget_text
+from agentenv.records.axes import CallStatus
 from agentenv.records.budgets import BudgetState
-from agentenv.records.messages import Message, ParsedTurn, Role, ToolResult
+from agentenv.records.messages import Message, ParsedTurn, Role, ToolCall, ToolResult
 
 NO_ACTION = "That reply has no tool call. Call one of the tools, in the form described at the start."
 
@@ -46,6 +47,12 @@ def observation(
         Message(id=f"m{first_id + n}", role=Role.TOOL, text=text, call_id=call_id, name=name, turn=turn)
         for n, (call_id, name, text) in enumerate(shown)
     )
+
+
+def executed_calls(parsed: ParsedTurn, results: Sequence[ToolResult]) -> tuple[tuple[ToolCall, ToolResult], ...]:
+    """Pair every call that was not refused with its result, in order."""
+    by_id = {call.id: call for call in parsed.calls}
+    return tuple((by_id[r.call_id], r) for r in results if r.status is not CallStatus.REFUSED)
 
 
 def show_in_first_message(messages: Sequence[Message], left: Sequence[BudgetState]) -> tuple[Message, ...]:

@@ -12,14 +12,10 @@ nothing it started is alive afterwards (law 12).
 
 from __future__ import annotations
 
-import asyncio
 import time
-from array import array
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
-from agentenv.core.constraint import Checker
-from agentenv.core.constraint import Effect as ActionEffect
 from agentenv.core.deadline import Deadline, DeadlineReached
 from agentenv.core.lifetime import AsyncResource, finish
 from agentenv.core.policy import Reply, SampleRequest
@@ -30,13 +26,14 @@ from agentenv.core.tool import ToolContext
 from agentenv.engine.effects import Act, Compress, Ended, Finish, Render, Sample, Score
 from agentenv.engine.ledger import Ledger, reason_for
 from agentenv.engine.machine import EpisodeMachine, Phase
-from agentenv.engine.observation import observation, show_in_first_message
-from agentenv.engine.visibility import VisibilityTracker
+from agentenv.engine.observation import executed_calls, observation, show_in_first_message
 from agentenv.envs.compaction import compact
 from agentenv.envs.faults import report_of
 from agentenv.envs.grading import grade
 from agentenv.envs.opening import opening_fact
 from agentenv.envs.plan import EpisodeOptions, EpisodeParts, EpisodePlan
+from agentenv.envs.prompting import make_prompt
+from agentenv.envs.rules import RuleWatch
 from agentenv.errors import (
     CompressorFault,
     ConfigError,
@@ -49,9 +46,8 @@ from agentenv.errors import (
     TaskFault,
     ToolFault,
 )
-from agentenv.records.axes import BudgetKind, BudgetOwner, CallStatus, StopReason, VisibilityLevel
+from agentenv.records.axes import BudgetKind, BudgetOwner, StopReason
 from agentenv.records.codec import settled
-from agentenv.records.constraints import Breach, Visibility
 from agentenv.records.facts import (
     ActionTaken,
     Compacted,
@@ -66,9 +62,6 @@ from agentenv.records.facts import (
 from agentenv.records.messages import Message, Spill, ToolResult
 from agentenv.records.tokens import pack_ids
 from agentenv.toolkit.toolbox import Toolbox
-
-_THREAD_ABOVE_CHARS = 32_768
-"""Prompts longer than this are rendered in a thread, so that tokenising does not block the loop."""
 
 
 class Episode(AsyncResource):
@@ -108,16 +101,11 @@ class Episode(AsyncResource):
         assert isinstance(opening, EpisodeStarted)
         self._opening = opening
         Ledger(self._opening.budgets)
-        self._checkers: dict[str, Checker] = {
-            rule.id: parts.checker(rule.checker) for rule in self._opening.constraints
-        }
+        self._rules = RuleWatch(self._opening.constraints, parts.checker, parts.renderer.tokenizer)
         self._resources = AsyncExitStack()
         self._sandbox: Sandbox | None = None
         self._context: ToolContext | None = None
-        self._watched: dict[str, str] = {}
         self._workspace: dict[str, Spill] = {}
-        self._tracker: VisibilityTracker | None = None
-        self._visibility: tuple[Visibility, ...] = ()
         self._began_at = 0.0
 
     # ------------------------------------------------------------------- the loop
@@ -136,7 +124,7 @@ class Episode(AsyncResource):
         started = self._opening
         self._set_deadline(started)
         try:
-            await self._open(started)
+            await self._open()
         except Exception as error:  # noqa: BLE001 - the boundary of one episode: it is recorded, siblings go on
             fault = error
         self._take(self._completed(started))
@@ -269,7 +257,7 @@ class Episode(AsyncResource):
         if limits:
             self.deadline = Deadline("the episode", self._began_at + min(limits))
 
-    async def _open(self, started: EpisodeStarted) -> None:
+    async def _open(self) -> None:
         """Lease the sandbox, and look at what the constraints watch."""
         if needs_sandbox(self.plan.task):
             self._sandbox = await self._lease()
@@ -281,14 +269,7 @@ class Episode(AsyncResource):
             output_cap_bytes=self._options.output_cap_bytes,
             resources=self._resources,
         )
-        if started.constraints:
-            tokenizer = self._parts.renderer.tokenizer
-            self._tracker = VisibilityTracker(
-                started.constraints,
-                tokenizer.decode,
-                spell=lambda text: tokenizer.decode(tokenizer.encode_plain(text)),
-            )
-            self._watched = await self._observe()
+        await self._rules.observe(self._sandbox)
 
     async def _lease(self) -> Sandbox:
         provider = self._parts.provider
@@ -308,48 +289,23 @@ class Episode(AsyncResource):
         messages = started.messages
         if self._options.show_budgets == "first_message":
             messages = show_in_first_message(messages, Ledger(started.budgets).states())
-        return replace(started, messages=messages, watched=self._watched, workspace=self._workspace)
-
-    async def _observe(self) -> dict[str, str]:
-        return {name: await checker.observe(self._sandbox) for name, checker in self._checkers.items()}
+        return replace(started, messages=messages, watched=self._rules.watched, workspace=self._workspace)
 
     # ------------------------------------------------------------------- effects
 
     async def _render(self, effect: Render) -> PromptRendered:
         began = time.perf_counter()
-        appended, reason, segment = None, effect.reason, effect.segment
-        if effect.previous_ids is not None:
-            appended = self._parts.renderer.extend(effect.previous_ids, effect.new_messages, effect.tools)
-            if appended is None:
-                reason, segment = "the renderer cannot prove that the template extends", segment + 1
-        opens = appended is None
-        if appended is None:
-            appended = await self._open_prompt(effect)
-        length = len(appended) if opens else len(appended) + len(effect.previous_ids or ())
+        prompt = await make_prompt(effect, self._parts.renderer)
         return PromptRendered(
-            segment=segment,
-            new_segment_reason=reason if opens else None,
-            appended_ids=pack_ids(appended),
-            prompt_length=length,
+            segment=prompt.segment,
+            new_segment_reason=prompt.reason,
+            appended_ids=pack_ids(prompt.appended),
+            prompt_length=len(prompt.before) + len(prompt.appended),
             purpose=effect.purpose,
             final=effect.final,
-            visibility=self._see(effect, appended, opens=opens, segment=segment),
+            visibility=self._rules.see(prompt.segment, prompt.before, prompt.appended, effect.purpose),
             rendering_s=time.perf_counter() - began,
         )
-
-    async def _open_prompt(self, effect: Render) -> array[int]:
-        size = sum(len(message.text) for message in effect.window)
-        if size > _THREAD_ABOVE_CHARS:
-            return await asyncio.to_thread(self._parts.renderer.open, effect.window, effect.tools)
-        return self._parts.renderer.open(effect.window, effect.tools)
-
-    def _see(self, effect: Render, appended: array[int], *, opens: bool, segment: int) -> tuple[Visibility, ...]:
-        """Decide, on the ids of the prompt, which rules stand in it (law 8)."""
-        if self._tracker is None:
-            return ()
-        before = array("i") if opens else effect.previous_ids or array("i")
-        self._visibility = self._tracker.observe(segment, before, appended, purpose=effect.purpose)
-        return self._visibility
 
     async def _compress(self, effect: Compress) -> Compacted | SummaryAsked:
         fact = await compact(
@@ -360,8 +316,8 @@ class Episode(AsyncResource):
             constraints=self.machine.started.constraints,
             deadline=self.deadline.sooner(self._options.compress_timeout_s, "compressing"),
         )
-        if self._tracker is not None and isinstance(fact, Compacted):
-            self._tracker.compacted(fact.compaction)
+        if isinstance(fact, Compacted):
+            self._rules.compacted(fact.compaction)
         return fact
 
     def _request(self, effect: Sample) -> SampleRequest:
@@ -416,13 +372,14 @@ class Episode(AsyncResource):
                 deadline=self.deadline.sooner(self._options.tool_timeout_s, "the tools of one action"),
                 refuse_after=effect.allowed_calls,
             )
-        breaches = await self._judge(effect, results) if self._checkers else ()
+        executed = executed_calls(effect.parsed, results)
+        breaches = await self._rules.judge(effect.turn, executed, self._sandbox)
         fact = ActionTaken(
             turn=effect.turn,
             results=results,
-            messages=self._observation(effect, results),
+            messages=self._observation(effect, results, len(executed)),
             breaches=breaches,
-            watched=self._watched,
+            watched=self._rules.watched,
             workspace=await self._snapshot() if calls else None,
             tool_s=time.perf_counter() - began,
             elapsed_s=self._elapsed(),
@@ -430,38 +387,15 @@ class Episode(AsyncResource):
         self.last_action = fact
         return fact
 
-    async def _judge(self, effect: Act, results: tuple[ToolResult, ...]) -> tuple[Breach, ...]:
-        """Compare what the rules watch before and after the action (law 9)."""
-        by_id = {call.id: call for call in effect.parsed.calls}
-        executed = tuple((by_id[r.call_id], r) for r in results if r.status is not CallStatus.REFUSED)
-        before, self._watched = self._watched, await self._observe() if executed else self._watched
-        seen = {entry.constraint_id: entry for entry in self._visibility}
-        breaches: list[Breach] = []
-        for name, checker in self._checkers.items():
-            verdict = checker.check(before[name], ActionEffect(turn=effect.turn, calls=executed), self._watched[name])
-            if verdict.breached:
-                entry = seen.get(name)
-                breaches.append(
-                    Breach(
-                        constraint_id=name,
-                        turn=effect.turn,
-                        evidence=verdict.evidence,
-                        visible=entry is not None and entry.level is not VisibilityLevel.ABSENT,
-                        compaction_id=entry.compaction_id if entry else None,
-                    )
-                )
-        return tuple(breaches)
-
-    def _observation(self, effect: Act, results: tuple[ToolResult, ...]) -> tuple[Message, ...]:
+    def _observation(self, effect: Act, results: tuple[ToolResult, ...], n_executed: int) -> tuple[Message, ...]:
         shows = self._options.show_budgets == "tool_result"
-        executed = sum(result.status is not CallStatus.REFUSED for result in results)
         return observation(
             first_id=self.machine.window.n_messages,
             turn=effect.turn,
             parsed=effect.parsed,
             results=results,
             ends_on_text=self.machine.started.ends_on_text,
-            left=self.machine.ledger.states(more_calls=executed) if shows else (),
+            left=self.machine.ledger.states(more_calls=n_executed) if shows else (),
         )
 
     async def _snapshot(self) -> dict[str, Spill] | None:
