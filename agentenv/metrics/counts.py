@@ -120,8 +120,8 @@ class EndingSums:
         self.axes["fault", str(record.fault_domain)] += 1
         self.axes["outcome", str(record.outcome)] += 1
         scored, success = record.scoring is Scoring.SCORED, record.outcome is Outcome.SUCCESS
-        self.n.update(all=1, terminated=record.terminated, truncated=record.truncated)
-        self.n.update(scored=scored, success=success, scored_success=scored and success)
+        self.n.update(all=1, terminated=int(record.terminated), truncated=int(record.truncated))
+        self.n.update(scored=int(scored), success=int(success), scored_success=int(scored and success))
         if record.reward is not None:
             self.n["rewarded"] += 1
             self.reward += record.reward

@@ -1,0 +1,212 @@
+"""What the commands show: runs as a user meets them, from collecting to exporting."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from agentenv.config.reading import stored_run
+from agentenv.records.codec import encode_fact
+from agentenv.records.facts import TurnSampled
+from agentenv.records.tokens import pack_ids
+
+from tests.cli.engine import engine
+from tests.cli.kit import Cli, check_same, records
+
+
+@pytest.fixture
+def run(cli: Cli, tmp_path: Path) -> Path:
+    """Two groups of two: a complete run."""
+    out = tmp_path / "run"
+    said = cli("collect", "arithmetic", "--policy", "scripted", "-n", 2, "--group-size", 2, "--out", out)
+    assert said.code == 0, said.err
+    return out
+
+
+class TestShow:
+    def test_all_episodes_in_a_line_each(self, cli: Cli, run: Path) -> None:
+        lines = [line for line in cli("show", run).out.splitlines() if line.strip().startswith("e0")]
+        assert [line.split()[0] for line in lines] == ["e000000.0", "e000000.1", "e000001.0", "e000001.1"]
+        assert all("final_answer" in line for line in lines)
+
+    def test_one_episode_token_by_token(self, cli: Cli, run: Path) -> None:
+        plain = cli("show", run, "first").out
+        assert "What is " in plain
+        assert "call t0c0 calculator: ok" in plain
+        assert "terminated: final_answer" in plain
+        tokens = cli("show", run, "e000000.0", "--tokens").out
+        assert len(tokens.splitlines()) > len(plain.splitlines()) + 100
+        assert "null" in tokens, "a script has no log-probs"
+
+    def test_as_json_it_reads_back(self, cli: Cli, run: Path) -> None:
+        shown = json.loads(cli("show", run, "e000001.1", "--json").out)
+        assert (shown["episode_id"], shown["member"], shown["reason"]) == ("e000001.1", 1, "final_answer")
+
+    def test_an_attempt_by_number(self, cli: Cli, run: Path) -> None:
+        assert cli("show", run, "e000000.0:1").code == 0
+        said = cli("show", run, "e000000.0:2")
+        assert said.code == 2
+        assert "There is no episode 'e000000.0:2'" in said.err
+
+    def test_another_tokenizer_is_refused(self, cli: Cli, run: Path) -> None:
+        manifest = run / "manifest.json"
+        assert cli("show", run, "first", "--tokenizer", "builtin:bytes").code == 0
+        assert cli("show", run, "first", "--tokenizer", str(manifest)).code == 2
+
+
+class TestRules:
+    """`keep-original` under ``none`` and ``window``: a rule that is kept while it can be seen, and broken after."""
+
+    def collect(self, cli: Cli, out: Path, compressor: str) -> str:
+        policy = ("--policy", "scripted:visible-rule", "--compressor", compressor)
+        said = cli("collect", "keep-original", *policy, "-n", 1, "--out", out)
+        assert said.code == 0, said.err
+        assert cli("verify", out).code == 0
+        return cli("show", out, "first").out
+
+    def test_with_the_whole_history_there_is_no_breach(self, cli: Cli, tmp_path: Path) -> None:
+        shown = self.collect(cli, tmp_path / "run", "none")
+        assert "rule keep-original: visible at tokens" in shown
+        assert "not visible" not in shown
+        assert "BREACH" not in shown
+        (record,) = records(tmp_path / "run").values()
+        assert (record.reward, record.breaches) == (1.0, ())
+
+    def test_with_a_window_the_breach_is_attributed_to_the_compaction(self, cli: Cli, tmp_path: Path) -> None:
+        shown = self.collect(cli, tmp_path / "run", "window:12000")
+        assert "compaction k0 by window:12000 (budget): applied" in shown
+        assert "rule keep-original: not visible, removed by compaction k0" in shown
+        assert "BREACH of keep-original in turn" in shown
+        assert "rule not visible (compaction k0)" in shown
+        (record,) = records(tmp_path / "run").values()
+        (breach,) = record.breaches
+        assert (breach.visible, breach.compaction_id, record.reward) == (False, "k0", 0.0)
+        assert "sha256:" in breach.evidence
+        assert "1 by a compaction" in cli("stats", tmp_path / "run").out
+
+
+class TestVerify:
+    def test_a_sound_run(self, cli: Cli, run: Path) -> None:
+        said = cli("verify", run)
+        assert (said.code, said.out) == (0, "0 breaches in 4 attempts\n")
+
+    def test_a_record_that_contradicts_itself_is_a_breach(self, cli: Cli, run: Path) -> None:
+        """Exit 1: what was asked about does not hold. The sums of the bytes are right, the facts are not."""
+        with stored_run(run) as stored:
+            key = stored.reader.attempts()[0]
+            facts = stored.reader.facts(key)
+        at = next(index for index, fact in enumerate(facts) if isinstance(fact, TurnSampled))
+        fact = facts[at]
+        assert isinstance(fact, TurnSampled)
+        longer = replace(fact, sampled=replace(fact.sampled, completion_ids=pack_ids([65] * 3000)))
+        body = encode_fact(longer)
+        with closing(sqlite3.connect(run / "journal" / "main.sqlite")) as connection:
+            (row,) = connection.execute(
+                "SELECT facts.id FROM facts JOIN attempts ON attempts.id = attempt_id "
+                "WHERE episode_id = ? ORDER BY facts.id LIMIT 1 OFFSET ?",
+                (key.episode_id, at),
+            ).fetchone()
+            connection.execute("UPDATE facts SET body = ?, crc = ? WHERE id = ?", (body, zlib.crc32(body), row))
+            connection.commit()
+        said = cli("verify", run)
+        assert said.code == 1
+        assert "3000 tokens were sampled" in said.out
+        assert "1 breaches in 3 attempts" in said.out
+
+    def test_with_an_engine_every_log_prob_is_scored_again(self, cli: Cli, tmp_path: Path) -> None:
+        out = tmp_path / "run"
+        with engine() as running:
+            said = cli("collect", "arithmetic", *running.arguments, "-n", 3, "--max-tokens", 40, "--out", out)
+            assert said.code == 0, said.err
+            said = cli("verify", out, "--engine", running.url)
+        assert said.code == 0, said.out
+        assert "log-probs compared with the engine's own" in said.out
+        assert "0 breaches in 3 attempts" in said.out
+        assert int(said.out.split()[0]) > 3
+
+
+class TestStats:
+    def test_both_denominators_and_where_it_went(self, cli: Cli, run: Path) -> None:
+        text = cli("stats", run).out
+        assert "4 in 2 groups" in text
+        assert "4 terminated, 0 truncated" in text
+        assert "of 4 scored" in text
+        assert "of all 4" in text
+        assert "0 trainable" in text
+
+    def test_one_episode_is_counted_as_a_number(self, cli: Cli, tmp_path: Path) -> None:
+        assert cli("collect", "arithmetic", "--policy", "scripted", "-n", 1, "--out", tmp_path / "run").code == 0
+        assert "1 terminated, 0 truncated" in cli("stats", tmp_path / "run").out
+
+
+class TestExport:
+    @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+    def test_rows_and_what_was_left_out(self, cli: Cli, run: Path, kind: str) -> None:
+        said = cli("export", run, "--to", kind, "--out", run / f"rows.{kind}")
+        assert said.code == 0, said.err
+        assert f"4 rows of 4 episodes in {run / f'rows.{kind}'}" in said.out
+        assert "left out:" in said.out
+        assert (run / f"rows.{kind}").stat().st_size > 1000
+
+    @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+    def test_a_place_that_cannot_be_written(self, cli: Cli, run: Path, kind: str) -> None:
+        said = cli("export", run, "--to", kind, "--out", f"/proc/rows.{kind}")
+        assert said.code in (2, 3), said.err
+        assert "/proc" in said.err
+        assert "Traceback" not in said.err
+
+
+class TestReplay:
+    def test_a_replayed_run_has_the_same_records(self, cli: Cli, run: Path, tmp_path: Path) -> None:
+        arguments = ("-n", 2, "--group-size", 2, "--out", tmp_path / "again")
+        said = cli("collect", "arithmetic", "--policy", f"replay:{run}", *arguments)
+        assert said.code == 0, said.err
+        check_same(records(tmp_path / "again"), records(run))
+
+
+class TestList:
+    @pytest.mark.parametrize(
+        ("kind", "names"),
+        [
+            ("suites", {"arithmetic", "keep-original", "lookup", "repair"}),
+            ("tools", {"calculator", "shell", "python", "submit", "files_read"}),
+            ("compressors", {"none", "window", "clear-tool-results"}),
+            ("sandboxes", {"bwrap"}),
+            ("policies", {"vllm", "smollm2", "llamacpp", "openai", "scripted", "replay"}),
+            ("exporters", {"jsonl", "parquet"}),
+        ],
+    )
+    def test_everything_there_is(self, cli: Cli, kind: str, names: set[str]) -> None:
+        """One line for each, with a word on what it is for."""
+        said = cli("list", kind)
+        assert said.code == 0
+        lines = [line.split(maxsplit=1) for line in said.out.splitlines()]
+        assert {line[0] for line in lines} >= names
+        assert all(len(line) == 2 for line in lines)
+
+
+def test_doctor_proves_what_works_by_starting_it(cli: Cli) -> None:
+    said = cli("doctor")
+    assert said.code == 0
+    assert "sandbox bwrap    works: bubblewrap" in said.out
+    assert "model smollm2" in said.out
+
+
+def test_a_users_own_suite_is_run_from_its_path(cli: Cli, tmp_path: Path) -> None:
+    suite = Path(__file__).parents[1] / "tasks" / "sums.py"
+    said = cli("collect", suite, "--policy", "scripted", "-n", 2, "--shots", 1, "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    assert {record.reward for record in records(tmp_path / "run").values()} == {1.0}
+
+
+def test_progress_is_written_where_no_terminal_is(cli: Cli, tmp_path: Path) -> None:
+    """Nothing is drawn into a file: results on stdout, and stderr stays empty in a short run."""
+    said = cli("collect", "arithmetic", "--policy", "scripted", "-n", 1, "--out", tmp_path / "run")
+    assert said.err == ""
+    assert "\x1b[" not in said.out
+    assert f"Look at it: agentenv show {tmp_path / 'run'}" in said.out
