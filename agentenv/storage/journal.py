@@ -44,7 +44,7 @@ _CLOSE_GRACE_S = 60.0
 _PAGE = 4096
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Append:
     """One call of `Journal.append` on its way to the disk."""
 
@@ -53,15 +53,12 @@ class Append:
     last: bool
     """Whether the attempt ends with it."""
     written: asyncio.Future[None]
+    """Done for the caller. Cancelled with it, and then says nothing of the disk."""
+    transaction: asyncio.Future[BaseException | None] | None = None
+    """What became of the transaction that the thread was handed it in: None if written, else why nothing of it was.
 
-
-@dataclass(frozen=True, slots=True)
-class _Writing:
-    """A transaction that the thread is at."""
-
-    batch: Sequence[Append]
-    outcome: asyncio.Future[BaseException | None]
-    """None once it is written; else why nothing of it was."""
+    No transaction: it was not handed on. The caller's cancellation does not reach it.
+    """
 
 
 class JournalFile:
@@ -162,7 +159,6 @@ class Journal(FactWriter):
         self._in_thread = durability == "power"
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
         self._waiting: list[Append] = []
-        self._writing: _Writing | None = None
         self._scheduled = False
         self._held = False
         """Whether commits wait for the thread."""
@@ -217,16 +213,16 @@ class Journal(FactWriter):
     async def _wrote(self, append: Append) -> bool:
         """Say what became of an append whose caller was cancelled.
 
-        One that waits is withdrawn by its cancelled future; one that the thread is writing is waited for.
+        One that waits is withdrawn by its cancelled future; one that the thread was handed is waited for.
         """
         if not append.written.cancelled():
             return append.written.exception() is None
-        writing = self._writing
-        if writing is None or not any(append is other for other in writing.batch):
+        if append.transaction is None:
             return False
-        with contextlib.suppress(asyncio.CancelledError):
-            await finish(asyncio.wait([writing.outcome]), math.inf)
-        return writing.outcome.result() is None
+        if not append.transaction.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await finish(asyncio.wait([append.transaction]), math.inf)
+        return append.transaction.result() is None
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         if not (self._scheduled or self._held):
@@ -244,8 +240,10 @@ class Journal(FactWriter):
             return
         if self._in_thread:
             self._held = True
-            writing = self._writing = _Writing(batch, asyncio.get_running_loop().create_future())
-            self._call(lambda: self._file.commit(batch), lambda error: self._committed(writing, error))
+            transaction: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+            for append in batch:
+                append.transaction = transaction
+            self._call(lambda: self._file.commit(batch), lambda error: self._committed(batch, transaction, error))
             return
         error: BaseException | None = None
         try:
@@ -255,10 +253,11 @@ class Journal(FactWriter):
         _settle(batch, error)
         self._fold_if_due()
 
-    def _committed(self, writing: _Writing, error: BaseException | None) -> None:
-        self._writing = None
-        writing.outcome.set_result(error)
-        _settle(writing.batch, error)
+    def _committed(
+        self, batch: Sequence[Append], transaction: asyncio.Future[BaseException | None], error: BaseException | None
+    ) -> None:
+        transaction.set_result(error)
+        _settle(batch, error)
         self._release()
         self._fold_if_due()
 

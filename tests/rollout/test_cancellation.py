@@ -24,9 +24,12 @@ from agentenv.records.clock_fields import differences
 from agentenv.records.episode import EpisodeRecord
 from agentenv.registry import load_suite
 from agentenv.sandboxes.bwrap import BwrapProvider
+from agentenv.storage import journal as journal_module
+from agentenv.storage.journal import Durability
 from agentenv.toolkit.suite import Variant, call, scripted
 
 from agentenv_tools.shell import shell
+from tests.at_once import AtOnce
 from tests.rollout.kit import (
     Hooked,
     Setup,
@@ -84,19 +87,23 @@ def check_same(out: Path, undisturbed: dict[str, EpisodeRecord]) -> None:
         assert differences(record, undisturbed[name]) == []
 
 
+@pytest.mark.parametrize("durability", ["process", "power"])
 @pytest.mark.parametrize("again_after", [None, 2])
-async def test_cancelling_at_every_pass_of_the_loop(tmp_path: Path, again_after: int | None) -> None:
+async def test_cancelling_at_every_pass_of_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again_after: int | None, durability: Durability
+) -> None:
     """Law 11: whenever it comes, once or twice, the run stays sound, and resuming ends as if nothing had been."""
-    suite = changed(grader=_awaiting)
-    await collect(tmp_path / "undisturbed", tasks=2, suite=suite)
+    monkeypatch.setattr(journal_module, "ThreadPoolExecutor", AtOnce)
+    setup: dict[str, Any] = {"tasks": 2, "suite": changed(grader=_awaiting), "durability": durability}
+    await collect(tmp_path / "undisturbed", **setup)
     undisturbed = finals(tmp_path / "undisturbed")
     reasons: set[StopReason | None] = set()
     passes = 0
-    while await cancelled_after(passes, tmp_path / f"{passes}", again_after=again_after, tasks=2, suite=suite):
+    while await cancelled_after(passes, tmp_path / f"{passes}", again_after=again_after, **setup):
         out = tmp_path / f"{passes}"
         check_endings(out)
         reasons |= {record.reason for record in audited(out).values()}
-        await collect(out, tasks=2, suite=suite)
+        await collect(out, **setup)
         check_same(out, undisturbed)
         passes += 1
     assert passes > 20

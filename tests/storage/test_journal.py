@@ -22,6 +22,7 @@ from agentenv.storage import journal as journal_module
 from agentenv.storage.journal import Journal
 from agentenv.storage.reader import JournalReader
 from agentenv.testing.contracts.store import asked, ended
+from tests.at_once import AtOnce
 
 KEY = AttemptKey("e", 1)
 
@@ -409,6 +410,44 @@ async def test_folding_the_log_loses_nothing(
     assert not (tmp_path / "main.sqlite-wal").exists()
     with JournalReader(tmp_path) as reader:
         assert [len(reader.facts(key)) for key in reader.attempts()] == [21] * 40
+
+
+@pytest.mark.parametrize("durability", ["process", "power"])
+@pytest.mark.parametrize("neighbours", [0, 2])
+async def test_cancelled_at_every_pass_of_the_loop_it_is_known_what_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: journal_module.Durability, neighbours: int
+) -> None:
+    """Laws 4 and 11: an append that was cancelled has written nothing; one that wrote returns."""
+    monkeypatch.setattr(journal_module, "ThreadPoolExecutor", AtOnce)
+    outcomes: list[bool] = []
+    async with Journal.open(tmp_path / "main.sqlite", durability=durability) as journal:
+        for passes in range(12):
+            returned = await _append_cancelled_after(passes, journal, AttemptKey(f"e{passes}", 1), neighbours)
+            with JournalReader(tmp_path) as reader:
+                assert (AttemptKey(f"e{passes}", 1) in reader.attempts()) == returned, f"cancelled at pass {passes}"
+            outcomes.append(returned)
+    assert outcomes == sorted(outcomes), "from some pass on it is written"
+    assert set(outcomes) == {False, True}
+
+
+async def _append_cancelled_after(passes: int, journal: Journal, key: AttemptKey, neighbours: int) -> bool:
+    """Say whether the append returned to its caller."""
+    returned = False
+
+    async def play() -> None:
+        nonlocal returned
+        await journal.append(key, asked("a"))
+        returned = True
+        await asyncio.Event().wait()
+
+    others = [asyncio.ensure_future(journal.append(AttemptKey("other", 1), asked("b"))) for _ in range(neighbours)]
+    player = asyncio.ensure_future(play())
+    for _ in range(passes):
+        await asyncio.sleep(0)
+    player.cancel()
+    await asyncio.wait([player, *others])
+    assert player.cancelled(), "the cancellation comes, at the next wait at the latest"
+    return returned
 
 
 async def test_closing_by_a_cancelled_task_still_closes(tmp_path: Path) -> None:
