@@ -11,12 +11,8 @@ from typing import Any
 from agentenv.core.constraint import Effect, Verdict
 from agentenv.core.sandbox import Sandbox
 from agentenv.errors import ConfigError
-from agentenv.records.axes import CallStatus
 from agentenv.records.messages import ToolCall
 
-_NOT_RUN = frozenset(
-    {CallStatus.REFUSED, CallStatus.INVALID_ARGUMENTS, CallStatus.UNKNOWN_TOOL, CallStatus.UNAVAILABLE}
-)
 """What became of a call that had no effect. One that failed, timed out or was cancelled may have had one."""
 
 _EVIDENCE_CHARS = 500
@@ -62,7 +58,7 @@ class ForbiddenCall:
         found = [
             (call, result.status)
             for call, result in effect.calls
-            if result.status not in _NOT_RUN and self._forbids(call)
+            if result.status.ran and self._forbids(call)
         ]
         if not found:
             return Verdict(breached=False)

@@ -94,9 +94,12 @@ class Task:
     grader: Grader | None = None
     """None: no score is required."""
     grade_timeout_s: float = 60.0
+    """Longest that grading may take. It begins after the episode's own limit has been kept, and adds to it: part of the
+    grace of law 12, and of ``elapsed_s``, not charged to a wall-clock budget."""
     grade_on: frozenset[StopReason] = frozenset(StopReason) - {
         StopReason.FAULT,
         StopReason.CANCELLED,
+        StopReason.COLLECTOR_PAUSE,
     }
     """Endings that are graded; the others are left unscored (``not_run``)."""
     on_text: OnText = OnText.FINAL_ANSWER

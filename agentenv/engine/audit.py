@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from agentenv.core.reply_check import impossible
 from agentenv.engine.fold import fold
 from agentenv.engine.visibility import Decode, Spell, visibility
 from agentenv.errors import AgentEnvError
@@ -103,6 +104,12 @@ def _mask(record: EpisodeRecord) -> Found:
         sampled = sum(s.completion_length for s in record.steps if s.segment == segment.index)
         if sum(segment.sampled_mask) != sampled:
             yield f" segment {segment.index}", f"the mask marks {sum(segment.sampled_mask)} ids, {sampled} were sampled"
+        ids = unpack_ids(segment.token_ids)
+        if ids and min(ids) < 0:
+            yield f" segment {segment.index}", f"it has the id {min(ids)}; ids begin at 0"
+    for step in record.steps:
+        if (flaw := impossible(step.sampled)) is not None:
+            yield f" turn {step.turn}", flaw
 
 
 def _distribution(record: EpisodeRecord) -> Found:
@@ -154,8 +161,6 @@ def _budget(record: EpisodeRecord) -> Found:
         if step.completion_length > step.sampling.max_tokens:
             yield f" turn {step.turn}", f"{step.completion_length} tokens where {step.sampling.max_tokens} were allowed"
         for state in step.budgets:
-            if state.spent + state.remaining != state.limit:
-                yield f" turn {step.turn}", f"{state.name}: {state.spent} + {state.remaining} is not {state.limit}"
             if state.kind in _NEVER_OVERSPENT and state.remaining < 0:
                 yield f" turn {step.turn}", f"{state.name} is overspent: {state.spent} of {state.limit}"
     totals = {

@@ -40,6 +40,8 @@ class Compress:
     trigger: str
     taken: frozenset[str]
     """Ids of messages that compactions made and later ones removed: a new message may have none of them."""
+    denied: str | None
+    """Why the summary that the compressor asked for cannot be sampled: the attempt has failed."""
     summary: str | None
     summary_turns: tuple[int, ...]
 

@@ -228,6 +228,7 @@ def _record(machine: EpisodeMachine, recorder: _Recorder, ended: EpisodeEnded | 
         fault=machine.fault,
         rewards=recorder.rewards,
         budgets=machine.ledger.states(),
+        cut_by=machine.cut_by,
         show_budgets=started.show_budgets,
         scoring_s=recorder.scoring_s,
         elapsed_s=ended.elapsed_s if ended else 0.0,

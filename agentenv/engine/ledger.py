@@ -146,5 +146,15 @@ def budget_text(states: Sequence[BudgetState]) -> str:
         known = tightest.get(state.kind)
         if known is None or state.remaining < known.remaining:
             tightest[state.kind] = state
-    parts = [f"{max(s.remaining, 0):g} of {s.limit:g} {_UNITS[s.kind]}" for s in tightest.values()]
+    parts = [
+        f"{_amount(s.kind, max(s.remaining, 0))} of {_amount(s.kind, s.limit)} {_UNITS[s.kind]}"
+        for s in tightest.values()
+    ]
     return f"[left: {', '.join(parts)}]" if parts else ""
+
+
+def _amount(kind: BudgetKind, value: float) -> str:
+    """Write counts whole, seconds to a tenth, dollars to a hundredth of a cent."""
+    if kind is BudgetKind.COST:
+        return f"{value:.4f}"
+    return f"{value:.1f}" if kind is BudgetKind.WALL_CLOCK else f"{value:.0f}"

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 
 from agentenv.engine.effects import Act, Compress, Effect, Ended, Finish, Render, Sample, Score
 from agentenv.engine.ledger import AFTER_STEP, BEFORE_SAMPLING, Ledger, reason_for
+from agentenv.engine.observation import executed_calls
 from agentenv.engine.seeds import call_seed
 from agentenv.engine.window import Window
 from agentenv.errors import LawBreach, OrderError
@@ -85,6 +86,16 @@ ACCEPTS: dict[type[Any], tuple[Phase, ...]] = {
 """Which fact is legal in which phases."""
 
 
+STOPS = frozenset(StopReason) - {
+    StopReason.COMPLETED,
+    StopReason.FAILED,
+    StopReason.CONSTRAINT_BREACH,
+    StopReason.FINAL_ANSWER,
+    StopReason.GENERATION_LENGTH,
+}
+"""What `Stopped` may say: the other reasons follow from what the policy did."""
+
+
 class EpisodeMachine:
     """One episode.
 
@@ -104,6 +115,8 @@ class EpisodeMachine:
         self.budget: Budget | None = None
         """The budget that ran out, where one did."""
         self.fault: FaultReport | None = None
+        self.cut_by: StopReason | None = None
+        """What cut the episode off after its end was decided, before it was scored."""
         self.scoring = Scoring.NOT_RUN
         self.outcome = Outcome.UNKNOWN
         self._started: EpisodeStarted | None = None
@@ -116,8 +129,8 @@ class EpisodeMachine:
         self._n_compactions = 0
         self._prompt_tokens = 0
         self._summary: str | None = None
+        self._denied: str | None = None
         self._summary_turns: tuple[int, ...] = ()
-        self._stopped_budget: str | None = None
         self._answer: str | None = None
         self._submitted: object | None = None
 
@@ -159,6 +172,8 @@ class EpisodeMachine:
         self.phase = Phase.RENDER
 
     def _on_rendered(self, fact: PromptRendered) -> None:
+        if (fact.final, fact.purpose) != (self.phase is Phase.LAST_RENDER, self._purpose):
+            raise LawBreach(f"a prompt for {self._purpose} was due in phase {self.phase}, not {fact.purpose}")
         self.window.rendered(fact)
         if not fact.final:
             self.ledger.level(BudgetKind.CONTEXT_TOKENS, fact.prompt_length)
@@ -200,21 +215,28 @@ class EpisodeMachine:
         self._end(reason_for(budget), budget)
 
     def _on_summary_asked(self, fact: SummaryAsked) -> None:
+        if self._summary is not None or self._denied is not None:
+            raise LawBreach("a compaction asks for one summary at most")
         self._purpose = Purpose.SUMMARY
         self.window.ask_summary(fact)
         self.phase = Phase.RENDER
 
     def _start_summary(self) -> None:
-        if self.ledger.clamp(self.window.summary_max_tokens, self.window.prompt_length).max_tokens < 1:
-            self._purpose = Purpose.ACT
-            self._end(StopReason.CONTEXT_OVERFLOW, self.ledger.tightest(BudgetKind.CONTEXT_TOKENS))
+        """Let the summary be sampled, or have the attempt recorded as failed: it is never silently skipped."""
+        budget = self.ledger.exhausted(BEFORE_SAMPLING)
+        clamp = self.ledger.clamp(self.window.summary_max_tokens, self.window.prompt_length)
+        if budget is None and clamp.max_tokens >= 1:
+            self.phase = Phase.SAMPLE
             return
-        self.phase = Phase.SAMPLE
+        short = budget or clamp.bound_by
+        self._denied = f"no summary can be sampled: {short.name if short else 'what was asked for'} leaves no token"
+        self._purpose = Purpose.ACT
+        self.phase = Phase.COMPRESS
 
     def _on_compacted(self, fact: Compacted) -> None:
         compaction = fact.compaction
         self._n_compactions += 1
-        self._summary, self._summary_turns = None, ()
+        self._summary, self._denied, self._summary_turns = None, None, ()
         if compaction.outcome is CompactionOutcome.APPLIED:
             self.window.compact(compaction)
         if self.window.must_open:
@@ -249,6 +271,8 @@ class EpisodeMachine:
             raise LawBreach(
                 f"turn {sample.turn} ({sample.purpose}) was asked for, but turn {fact.turn} ({fact.purpose}) came"
             )
+        if (fact.seed, fact.sampling) != (sample.seed, sample.sampling):
+            raise LawBreach(f"turn {fact.turn} was not sampled with the seed and parameters that were asked for")
         if fact.sampled.n > sample.sampling.max_tokens:
             raise LawBreach(
                 f"turn {fact.turn}: {fact.sampled.n} tokens were sampled, {sample.sampling.max_tokens} were allowed"
@@ -257,14 +281,15 @@ class EpisodeMachine:
     def _on_acted(self, fact: ActionTaken) -> None:
         last = self._last
         assert last is not None
-        by_id = {call.id: call for call in last.parsed.calls}
-        executed = [(by_id[r.call_id], r) for r in fact.results if r.status is not CallStatus.REFUSED]
-        self._calls += executed
-        self.ledger.charge(BudgetKind.TOOL_CALLS, len(executed))
+        asked = [call.id for call in last.parsed.calls]
+        if fact.turn != last.turn or [result.call_id for result in fact.results] != asked:
+            raise LawBreach(f"turn {last.turn} made the calls {asked}; what came of turn {fact.turn} answers others")
+        self._calls += executed_calls(last.parsed, fact.results)
+        self.ledger.charge(BudgetKind.TOOL_CALLS, sum(result.status.charged for result in fact.results))
         self.ledger.level(BudgetKind.WALL_CLOCK, fact.elapsed_s)
         self.window.observed(fact.messages)
-        if not last.parsed.calls and not last.parsed.errors:
-            self._answer = last.parsed.text
+        said = not last.parsed.calls and not last.parsed.errors
+        self._answer = last.parsed.text if said else None
         if not self._ended_by_itself(fact, last) and not self._out_of_budget(fact):
             self.phase = Phase.RENDER
 
@@ -276,11 +301,16 @@ class EpisodeMachine:
         elif self._fatal_breach(fact):
             self._end(StopReason.CONSTRAINT_BREACH)
         elif self._cut_without_action(last):
-            budget = self.ledger.exhausted((BudgetKind.SAMPLED_TOKENS,))
-            self._end(reason_for(budget) if budget else StopReason.GENERATION_LENGTH, budget)
+            self._end_of_a_cut_reply()
         elif self.started.ends_on_text and not last.parsed.calls and not last.parsed.errors:
             self._end(StopReason.FINAL_ANSWER)
         return self.reason is not None
+
+    def _end_of_a_cut_reply(self) -> None:
+        """End for the budget that cut the reply; what the collector leaves of the context is a matter of length."""
+        budget = self.ledger.exhausted((BudgetKind.SAMPLED_TOKENS, BudgetKind.CONTEXT_TOKENS))
+        reason = StopReason.CONTEXT_OVERFLOW if budget is None else reason_for(budget)
+        self._end(StopReason.GENERATION_LENGTH if reason is StopReason.CONTEXT_OVERFLOW else reason, budget)
 
     def _fatal_breach(self, fact: ActionTaken) -> bool:
         fatal = {constraint.id for constraint in self.started.constraints if constraint.ends_episode}
@@ -300,14 +330,17 @@ class EpisodeMachine:
         return budget is not None
 
     def _on_stopped(self, fact: Stopped) -> None:
+        if fact.reason not in STOPS:
+            raise LawBreach(f"nothing outside the loop ends an episode as {fact.reason}")
         self.fault = fact.fault
         self.ledger.level(BudgetKind.WALL_CLOCK, fact.elapsed_s)
-        self._stopped_budget = fact.budget
-        self.reason, self.budget = fact.reason, None
-        if self.phase is Phase.SCORE:
-            self.phase = Phase.FINISH  # what stopped the scoring stopped it for good: the episode is not scored
-        else:
-            self._after_last_render()
+        if self.reason is not None:  # its end is decided: only what was still to come is cut off
+            self.cut_by = fact.reason
+            self.phase = Phase.FINISH
+            return
+        self.reason = fact.reason
+        self.budget = next((budget for budget in self.ledger.budgets if budget.name == fact.budget), None)
+        self._after_last_render()
 
     def _end(self, reason: StopReason, budget: Budget | None = None) -> None:
         self.reason, self.budget = reason, budget
@@ -349,6 +382,7 @@ class EpisodeMachine:
             budget_tokens=max(min(candidates), 0),
             trigger=self._trigger,
             taken=self.window.taken,
+            denied=self._denied,
             summary=self._summary,
             summary_turns=self._summary_turns,
         )
@@ -395,10 +429,11 @@ class EpisodeMachine:
             reason=self.reason,
             terminated=self.reason.terminated,
             truncated=not self.reason.terminated,
-            budget=self.budget.name if self.budget else self._stopped_budget,
+            budget=self.budget.name if self.budget else None,
             scoring=self.scoring,
             outcome=self.outcome,
             fault=self.fault.domain if self.fault else FaultDomain.NONE,
+            cut_by=self.cut_by,
             budgets=self.ledger.states(),
             elapsed_s=elapsed_s,
         )

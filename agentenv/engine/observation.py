@@ -7,10 +7,8 @@ templates of the Qwen kind rewrite earlier turns when a new user message comes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from agentenv.engine.ledger import budget_text
-from agentenv.records.axes import CallStatus
 from agentenv.records.budgets import BudgetState
 from agentenv.records.messages import Message, ParsedTurn, Role, ToolCall, ToolResult
 
@@ -50,16 +48,5 @@ def observation(
 
 
 def executed_calls(parsed: ParsedTurn, results: Sequence[ToolResult]) -> tuple[tuple[ToolCall, ToolResult], ...]:
-    """Pair every call that was not refused with its result, in order."""
-    by_id = {call.id: call for call in parsed.calls}
-    return tuple((by_id[r.call_id], r) for r in results if r.status is not CallStatus.REFUSED)
-
-
-def show_in_first_message(messages: Sequence[Message], left: Sequence[BudgetState]) -> tuple[Message, ...]:
-    """Append what may be spent to the first user message."""
-    out = list(messages)
-    for n, message in enumerate(out):
-        if message.role is Role.USER:
-            out[n] = replace(message, text=f"{message.text}\n{budget_text(left)}")
-            break
-    return tuple(out)
+    """Pair every call whose tool was run with its result, in order."""
+    return tuple((call, result) for call, result in zip(parsed.calls, results, strict=True) if result.status.ran)

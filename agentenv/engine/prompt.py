@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from agentenv.engine.ledger import budget_text
+from agentenv.records.budgets import BudgetState
 from agentenv.records.constraints import Constraint
 from agentenv.records.messages import Message, Role
 
@@ -23,11 +25,19 @@ def compose_opening(
     messages: Sequence[Message],
     constraints: Sequence[Constraint],
     demonstrations: Sequence[Sequence[Message]] = (),
+    left: Sequence[BudgetState] = (),
 ) -> Opening:
     """Put worked examples after the leading system messages and number everything anew.
 
     Examples are pinned to nothing: a compressor may drop them like any turn of old.
+
+    Args:
+        messages: The task's own.
+        constraints: The task's own.
+        demonstrations: Worked examples, each a conversation.
+        left: Budgets to show as text, at the end of the task's first user message; empty to show none.
     """
+    messages = _with_budgets(messages, left) if left else messages
     n_system = next((n for n, message in enumerate(messages) if message.role is not Role.SYSTEM), len(messages))
     examples = [_renamed(message, example) for example, chat in enumerate(demonstrations) for message in chat]
     ordered = [*messages[:n_system], *examples, *messages[n_system:]]
@@ -39,6 +49,15 @@ def compose_opening(
             for rule in constraints
         ),
     )
+
+
+def _with_budgets(messages: Sequence[Message], left: Sequence[BudgetState]) -> list[Message]:
+    """Append what may be spent to the first user message; the places of rules in it stay as they are."""
+    first = next((n for n, message in enumerate(messages) if message.role is Role.USER), None)
+    return [
+        replace(message, text=f"{message.text}\n{budget_text(left)}") if n == first else message
+        for n, message in enumerate(messages)
+    ]
 
 
 def _renamed(message: Message, example: int) -> Message:

@@ -10,8 +10,9 @@ from agentenv.core.deadline import Deadline
 from agentenv.core.renderer import Renderer
 from agentenv.engine.compaction import apply_edits, check_edits, check_sizes
 from agentenv.engine.effects import Compress
-from agentenv.errors import AgentEnvError, CompressorFault, ConfigError
+from agentenv.errors import AgentEnvError, CompressorFault, ConfigError, UsageError
 from agentenv.records.axes import CompactionOutcome
+from agentenv.records.codec import settled
 from agentenv.records.compaction import Compaction, Edit
 from agentenv.records.constraints import Constraint
 from agentenv.records.facts import Compacted, SummaryAsked
@@ -52,12 +53,12 @@ async def compact(
     edits: tuple[Edit, ...] = ()
     tokens_after: int | None = None
     try:
-        plan = await _plan(compressor, view, effect.budget_tokens, deadline)
+        plan = await _plan(compressor, view, effect.budget_tokens, deadline, denied=effect.denied)
         if isinstance(plan, SummaryRequest):
-            return SummaryAsked(messages=plan.messages, max_tokens=plan.max_tokens)
-        edits = plan
-        reason = check_edits(effect.window, edits, taken=effect.taken)
+            return _asked(plan, effect, compressor.name)
+        reason = check_edits(effect.window, plan, taken=effect.taken)
         if reason is None:
+            edits = plan
             tokens_after = count(apply_edits(effect.window, edits))
             reason = check_sizes(
                 tokens_before=effect.tokens, tokens_after=tokens_after, budget_tokens=effect.budget_tokens
@@ -83,9 +84,22 @@ async def compact(
     )
 
 
+def _asked(plan: SummaryRequest, effect: Compress, compressor: str) -> SummaryAsked:
+    if effect.summary is not None:
+        raise CannotCompact(f"{compressor} asked for a second summary")
+    asked = SummaryAsked(messages=plan.messages, max_tokens=plan.max_tokens)
+    try:
+        settled(asked, of=f"compressor {compressor}")
+    except UsageError as error:
+        raise CompressorFault(f"compressor {compressor} asked for no summary that could be written: {error}") from error
+    return asked
+
+
 async def _plan(
-    compressor: Compressor, view: CompressionView, budget_tokens: int, deadline: Deadline
+    compressor: Compressor, view: CompressionView, budget_tokens: int, deadline: Deadline, *, denied: str | None
 ) -> tuple[Edit, ...] | SummaryRequest:
+    if denied is not None:
+        raise CannotCompact(denied)
     try:
         async with deadline.enforce():
             return await compressor.plan(view, budget_tokens, deadline)

@@ -12,13 +12,16 @@ nothing it started is alive afterwards (law 12).
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
+from agentenv.core.boundary import is_its_own
 from agentenv.core.deadline import Deadline, DeadlineReached
 from agentenv.core.lifetime import AsyncResource, finish
 from agentenv.core.policy import Reply, SampleRequest
+from agentenv.core.reply_check import impossible
 from agentenv.core.sandbox import Sandbox, SandboxSpec
 from agentenv.core.store import AttemptKey
 from agentenv.core.task import needs_sandbox
@@ -26,9 +29,9 @@ from agentenv.core.tool import ToolContext
 from agentenv.engine.effects import Act, Compress, Ended, Finish, Render, Sample, Score
 from agentenv.engine.ledger import Ledger, reason_for
 from agentenv.engine.machine import EpisodeMachine, Phase
-from agentenv.engine.observation import executed_calls, observation, show_in_first_message
+from agentenv.engine.observation import executed_calls, observation
 from agentenv.envs.compaction import compact
-from agentenv.envs.faults import report_of
+from agentenv.envs.faults import attributed, report_of, without_secrets
 from agentenv.envs.grading import grade
 from agentenv.envs.opening import opening_fact
 from agentenv.envs.plan import EpisodeOptions, EpisodeParts, EpisodePlan
@@ -63,6 +66,8 @@ from agentenv.records.messages import Message, Spill, ToolResult
 from agentenv.records.tokens import pack_ids
 from agentenv.toolkit.toolbox import Toolbox
 
+_log = logging.getLogger(__name__)
+
 
 class Episode(AsyncResource):
     """One attempt at one episode, from `begin` to its end.
@@ -89,6 +94,8 @@ class Episode(AsyncResource):
         """The last fact, once the episode has ended."""
         self.error: Exception | None = None
         """What ended it by a fault."""
+        self.unclosed: str | None = None
+        """Why something it started could not be closed, once `aclose` has tried. Its record stands all the same."""
         self.facts: list[Fact] = []
         """Every fact so far, where ``keep_facts`` asks for it; else empty: the journal has them."""
         self._keep_facts = keep_facts
@@ -124,10 +131,12 @@ class Episode(AsyncResource):
         started = self._opening
         self._set_deadline(started)
         try:
-            await self._open()
-        except Exception as error:  # noqa: BLE001 - the boundary of one episode: it is recorded, siblings go on
-            fault = error
-        self._take(self._completed(started))
+            started = await self._open(started)
+        except BaseException as error:
+            if not is_its_own(error):
+                raise
+            fault = attributed(error, SandboxFault, "starting the episode")
+        self._take(started)
         if fault is not None:
             self._stop_for(fault, SandboxFault)
         return await self._advance()
@@ -176,8 +185,24 @@ class Episode(AsyncResource):
         await self._advance()
 
     async def aclose(self) -> None:
-        """End everything the episode started. May be called twice."""
-        await finish(self._resources.aclose(), self._options.grace_s)
+        """End everything the episode started. May be called twice.
+
+        What cannot be closed is said in `unclosed`: the episode's end is on record already, and no sibling's affair.
+        """
+        if not await finish(self._close(), self._options.grace_s):
+            self._say_unclosed(f"closing took longer than {self._options.grace_s:g} s and was given up")
+
+    async def _close(self) -> None:
+        try:
+            await self._resources.aclose()
+        except BaseException as error:
+            if not is_its_own(error):
+                raise
+            self._say_unclosed(f"closing raised {type(error).__name__}: {error}")
+
+    def _say_unclosed(self, why: str) -> None:
+        self.unclosed = without_secrets(why)
+        _log.warning("episode %s, attempt %d: %s", self.plan.episode_id, self.plan.attempt, self.unclosed)
 
     async def _advance(self) -> SampleRequest | None:
         """Perform effects until a reply is needed or nothing is left."""
@@ -217,8 +242,10 @@ class Episode(AsyncResource):
                     fact = await self._act(effect)
         except ConfigError as error:  # a template that refuses the task's messages: no other try helps
             self._stop_for(domain.permanent(str(error)), domain)
-        except Exception as error:  # noqa: BLE001 - the boundary of one episode: siblings go on
-            self._stop_for(error, domain)
+        except BaseException as error:
+            if not is_its_own(error):
+                raise
+            self._stop_for(attributed(error, domain, type(effect).__name__.lower()), domain)
         else:
             self._take(fact)
 
@@ -286,10 +313,7 @@ class Episode(AsyncResource):
 
     def _completed(self, started: EpisodeStarted) -> EpisodeStarted:
         """Add what is only known once the sandbox runs."""
-        messages = started.messages
-        if self._options.show_budgets == "first_message":
-            messages = show_in_first_message(messages, Ledger(started.budgets).states())
-        return replace(started, messages=messages, watched=self._rules.watched, workspace=self._workspace)
+        return replace(started, watched=self._rules.watched, workspace=self._workspace)
 
     # ------------------------------------------------------------------- effects
 
@@ -340,6 +364,8 @@ class Episode(AsyncResource):
             raise PolicyServerFault(
                 f"turn {sample.turn}: the policy gave {n} tokens where {limit} were allowed, with {given} log-probs"
             )
+        if (flaw := impossible(reply.sampled)) is not None:
+            raise PolicyServerFault(f"turn {sample.turn}: {flaw}")
         identity = self._parts.identity
         parsed = self._parts.renderer.parse(memoryview(ids).cast("i"), sample.turn)
         return TurnSampled(
@@ -377,7 +403,7 @@ class Episode(AsyncResource):
         fact = ActionTaken(
             turn=effect.turn,
             results=results,
-            messages=self._observation(effect, results, len(executed)),
+            messages=self._observation(effect, results),
             breaches=breaches,
             watched=self._rules.watched,
             workspace=await self._snapshot() if calls else None,
@@ -387,15 +413,16 @@ class Episode(AsyncResource):
         self.last_action = fact
         return fact
 
-    def _observation(self, effect: Act, results: tuple[ToolResult, ...], n_executed: int) -> tuple[Message, ...]:
+    def _observation(self, effect: Act, results: tuple[ToolResult, ...]) -> tuple[Message, ...]:
         shows = self._options.show_budgets == "tool_result"
+        charged = sum(result.status.charged for result in results)
         return observation(
             first_id=self.machine.window.n_messages,
             turn=effect.turn,
             parsed=effect.parsed,
             results=results,
             ends_on_text=self.machine.started.ends_on_text,
-            left=self.machine.ledger.states(more_calls=n_executed) if shows else (),
+            left=self.machine.ledger.states(more_calls=charged) if shows else (),
         )
 
     async def _snapshot(self) -> dict[str, Spill] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agentenv.core.task import OnText
+from agentenv.engine.ledger import Ledger
 from agentenv.engine.prompt import compose_opening
 from agentenv.envs.plan import EpisodeOptions, EpisodeParts, EpisodePlan
 from agentenv.records.axes import BudgetKind, BudgetOwner
@@ -18,8 +19,9 @@ def opening_fact(
 ) -> EpisodeStarted:
     """Make ``EpisodeStarted``; what only the running sandbox can tell is added by its owner."""
     task = plan.task
-    opening = compose_opening(task.messages, task.constraints, plan.demonstrations)
-    window = parts.identity.context_window
+    budgets = (*task.budgets, *_with_window(options.budgets, parts.identity.context_window))
+    shown = Ledger(budgets).states() if options.show_budgets == "first_message" else ()
+    opening = compose_opening(task.messages, task.constraints, plan.demonstrations, left=shown)
     sampling = options.sampling
     if not sampling.stop_token_ids:
         sampling = replace(sampling, stop_token_ids=parts.renderer.stop_token_ids)
@@ -36,9 +38,9 @@ def opening_fact(
         seed=plan.seed,
         messages=opening.messages,
         tools=tools,
-        budgets=(*task.budgets, *_with_window(options.budgets, window)),
+        budgets=budgets,
         constraints=opening.constraints,
-        context_window=window,
+        context_window=parts.identity.context_window,
         sampling=sampling,
         ends_on_text=task.on_text is OnText.FINAL_ANSWER,
         scoring_required=task.grader is not None,

@@ -25,8 +25,10 @@ from agentenv.records.axes import Distribution, Evidence, Finish
 Declared = Literal["auto", "model", "sampling", "unknown"]
 RouteChoice = Literal["auto", "generate", "completions"]
 _REPORTED = {"raw_logprobs": Distribution.MODEL, "processed_logprobs": Distribution.SAMPLING}
-_SEED_STRIDE = 0x9E3779B1
-"""Odd, so that adding multiples of it modulo 2**31 visits every seed."""
+_SEED_STRIDE = 0x2545F491
+"""Odd, so that adding multiples of it modulo 2**30 visits every seed."""
+_RESUMED = 1 << 30
+"""Set in the seed of a call that goes on after an abort: no first call of a run has it."""
 _MAX_RESUMES = 16
 
 
@@ -181,7 +183,8 @@ class VllmPolicy(Policy):
                 raise PolicyServerFault(f"The engine aborted one reply {resumes} times. Is it paused in a loop?")
             prompt += part.ids
             # The same seed would repeat the draws of the first tokens.
-            seed, call_id = (request.seed + resumes * _SEED_STRIDE) % 2**31, f"{request.request_id}-r{resumes}"
+            seed = (request.seed + resumes * _SEED_STRIDE) % _RESUMED | _RESUMED
+            call_id = f"{request.request_id}-r{resumes}"
             done = len(prompt) - len(request.prompt_ids)
             gathered.notes.append(f"aborted by the engine at {done} tokens, resumed with prompt and these, seed {seed}")
 

@@ -110,12 +110,23 @@ class CallStatus(StrEnum):
     """The tool ran and reports an error to the model."""
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
+    """Not run: an earlier call of the turn ended the task."""
     UNAVAILABLE = "unavailable"
     """The tool could not be run: a fault of the harness's side, never shown as the tool's own output."""
     INVALID_ARGUMENTS = "invalid_arguments"
     UNKNOWN_TOOL = "unknown_tool"
     REFUSED = "refused"
     """No tool call was left in the budget; the tool was not run."""
+
+    @property
+    def charged(self) -> bool:
+        """Whether the call counts against a budget of tool calls: it was taken up, well-formed or not."""
+        return self not in (CallStatus.REFUSED, CallStatus.CANCELLED)
+
+    @property
+    def ran(self) -> bool:
+        """Whether the tool itself was run, so that the call can have had effects."""
+        return self in (CallStatus.OK, CallStatus.ERROR, CallStatus.TIMEOUT)
 
 
 class Distribution(StrEnum):

@@ -13,8 +13,8 @@ Order of checks, everywhere and always:
 5. ``wall_clock`` also has a deadline: it cuts a reply or a tool that is under way, and the episode ends with it.
 
 ``turns``, ``sampled_tokens`` and ``tool_calls`` are never overspent. ``wall_clock`` may be, by the grace it takes to
-stop what runs; ``cost`` by the price of one reply. ``remaining`` is then negative: spent + remaining = limit holds at
-every step (law 6).
+stop what runs; ``cost`` by the price of one reply; ``context_tokens`` at the end, by a prompt that did not fit and was
+not sent. ``remaining`` is then negative: spent + remaining = limit holds at every step (law 6).
 """
 
 from __future__ import annotations
@@ -64,5 +64,5 @@ class BudgetState:
 
     @property
     def remaining(self) -> float:
-        """What is left; negative only for wall-clock and cost."""
+        """What is left; negative where something was overspent: see the order of checks above."""
         return self.limit - self.spent

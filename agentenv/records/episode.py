@@ -145,6 +145,8 @@ class EpisodeRecord:
     rewards: tuple[RewardComponent, ...]
     """Of the whole episode, from its grader."""
     budgets: tuple[BudgetState, ...]
+    cut_by: StopReason | None = None
+    """What cut the episode off after its end was decided and before it was scored; None for all others."""
     show_budgets: str = "none"
     scoring_s: float = 0.0
     elapsed_s: float = 0.0
@@ -158,7 +160,8 @@ class EpisodeRecord:
     @property
     def done(self) -> bool:
         """Whether nothing is left to do for this episode: it ended, and no fault, pause or cancellation is in it."""
-        return self.reason is not None and not self.reason.unfinished and self.fault is None
+        ended = self.reason is not None and not self.reason.unfinished
+        return ended and self.fault is None and self.cut_by is None
 
     @property
     def reward(self) -> float | None:

@@ -206,6 +206,8 @@ class EpisodeEnded:
     outcome: Outcome
     fault: FaultDomain
     budgets: tuple[BudgetState, ...]
+    cut_by: StopReason | None = None
+    """What cut the episode off after its end was decided and before it was scored; it is then run again."""
     elapsed_s: float = 0.0
 
 

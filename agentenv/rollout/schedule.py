@@ -56,7 +56,9 @@ def slots(*, tasks: int, group_size: int, seed: int) -> Iterator[Slot]:
 
 def is_done(last: Fact) -> bool:
     """Say whether the last fact of an attempt means that nothing is left to do. Errored is never done."""
-    return isinstance(last, EpisodeEnded) and last.fault is FaultDomain.NONE and not last.reason.unfinished
+    if not isinstance(last, EpisodeEnded) or last.reason.unfinished:
+        return False
+    return last.fault is FaultDomain.NONE and last.cut_by is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

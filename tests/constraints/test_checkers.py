@@ -173,7 +173,7 @@ def _breached(checker: Checker, effect: Effect) -> bool:
         (CallStatus.OK, True),
         (CallStatus.ERROR, True),
         (CallStatus.TIMEOUT, True),
-        (CallStatus.CANCELLED, True),
+        (CallStatus.CANCELLED, False),
         (CallStatus.REFUSED, False),
         (CallStatus.INVALID_ARGUMENTS, False),
         (CallStatus.UNKNOWN_TOOL, False),
@@ -181,7 +181,7 @@ def _breached(checker: Checker, effect: Effect) -> bool:
     ],
 )
 def test_only_a_call_that_was_run_is_a_breach(status: CallStatus, breached: bool):
-    """Law 9: a call that was refused or invalid had no effect; one that failed or was cut may have had one."""
+    """Law 9: a call that was not run had no effect; one that failed or timed out may have had one."""
     assert _breached(ForbiddenCall(tool="shell"), _effect(("shell", {}), status=status)) is breached
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from agentenv.engine.effects import Act, Compress, Ended, Finish, Render, Sample, Score
 from agentenv.engine.fold import fold
@@ -10,6 +12,7 @@ from agentenv.errors import ConfigError, LawBreach, OrderError
 from agentenv.records.axes import (
     BudgetKind,
     BudgetOwner,
+    CallStatus,
     FaultDomain,
     Outcome,
     Purpose,
@@ -324,8 +327,8 @@ def test_a_reply_longer_than_allowed_breaks_the_law() -> None:
     effect = play.machine.effect
     assert isinstance(effect, Sample)
     long = turn(effect, n=8)
-    effect.sampling = started(sampling=effect.sampling).sampling
-    play.machine.effect.sampling = type(effect.sampling)(max_tokens=2)  # type: ignore[union-attr]
+    effect.sampling = replace(effect.sampling, max_tokens=2)
+    long = replace(long, sampling=effect.sampling)
     with pytest.raises(LawBreach, match="8 tokens were sampled, 2 were allowed"):
         play.machine.feed(long)
 
@@ -335,3 +338,80 @@ def test_a_budget_that_means_nothing_is_refused(limit: float) -> None:
     """Zero, negative, not finite, or a fraction of a turn."""
     with pytest.raises(ConfigError, match=r"budget collector\.turns"):
         budget(BudgetKind.TURNS, limit)
+
+
+def test_the_answer_is_that_of_the_last_reply() -> None:
+    """Text said before a later call is no answer: the grader gets what stands at the end."""
+    play = Play(ends_on_text=False, budgets=(budget(BudgetKind.TURNS, 2),))
+    play.step()
+    play.step(calls=1)
+    while isinstance(play.machine.effect, Render):
+        play.prompt()
+    assert isinstance(play.machine.effect, Score)
+    assert play.machine.effect.answer is None
+
+
+def test_calls_after_the_one_that_ended_the_task_cost_nothing() -> None:
+    """Law 6: only calls that were taken up are charged, and only those that ran reach the grader."""
+    play = Play(budgets=(budget(BudgetKind.TOOL_CALLS, 1),))
+    play.prompt()
+    play.reply(calls=3)
+    effect = play.machine.effect
+    assert isinstance(effect, Act)
+    fact = acted(play.machine, effect, ends=TaskEnd.COMPLETED)
+    rest = tuple(replace(result, status=CallStatus.CANCELLED) for result in fact.results[1:])
+    play.feed(replace(fact, results=(fact.results[0], *rest)))
+    while isinstance(play.machine.effect, Render):
+        play.prompt()
+    assert isinstance(play.machine.effect, Score)
+    assert [call.id for call, _ in play.machine.effect.calls] == ["t0c0"]
+    assert play.ended()[0] is StopReason.COMPLETED
+    assert [state.spent for state in fold(play.facts).budgets] == [1]
+
+
+def test_a_summary_that_no_budget_allows_is_a_failed_compaction() -> None:
+    """Law 7: never silently skipped; the episode goes on to whatever its own budgets say."""
+    play = Play(trigger_tokens=10, budgets=(budget(BudgetKind.CONTEXT_TOKENS, 40),))
+    play.prompt(appended=12)
+    play.feed(SummaryAsked(messages=(Message(id="x", role=Role.USER, text="sum up"),), max_tokens=3))
+    play.prompt(appended=40)
+    effect = play.machine.effect
+    assert isinstance(effect, Compress)
+    assert effect.denied == "no summary can be sampled: collector.context_tokens leaves no token"
+    play.feed(compacted(effect, applied=False))
+    assert isinstance(play.machine.effect, Render)
+    play.prompt(appended=12)
+    assert isinstance(play.machine.effect, Sample)
+
+
+def test_what_comes_after_the_end_is_decided_does_not_rewrite_it() -> None:
+    """Laws 4 and 5: cancelled while scoring, the ending stands; the episode is not scored and is run again."""
+    play = Play()
+    play.step()
+    assert isinstance(play.machine.effect, Score)
+    play.feed(Stopped(reason=StopReason.CANCELLED))
+    assert play.ended() == (StopReason.FINAL_ANSWER, None)
+    record = fold(play.facts)
+    assert (record.terminated, record.scoring, record.cut_by) == (True, Scoring.NOT_RUN, StopReason.CANCELLED)
+    assert not record.done
+
+
+def test_a_context_of_the_task_that_cuts_a_reply_terminates() -> None:
+    """Law 6: a budget of the task terminates, also where it is the context that cut the reply."""
+    play = Play(budgets=(budget(BudgetKind.CONTEXT_TOKENS, 9, TASK),))
+    play.prompt()
+    play.reply(n=4, finish=EngineFinish.LENGTH)
+    play.act()
+    assert play.ended() == (StopReason.TASK_BUDGET, "task.context_tokens")
+
+
+def test_results_that_answer_other_calls_break_the_law() -> None:
+    """One result per call, in the order of the calls."""
+    play = Play()
+    play.prompt()
+    play.reply(calls=2)
+    effect = play.machine.effect
+    assert isinstance(effect, Act)
+    fact = acted(play.machine, effect)
+    with pytest.raises(LawBreach, match="answers others"):
+        play.machine.feed(replace(fact, results=fact.results[:1]))
