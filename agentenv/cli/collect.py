@@ -96,31 +96,40 @@ def collect(  # noqa: PLR0913, PLR0917 - one parameter per flag
         durability=durability,
     )
     folder = out or Path("runs") / f"{Path(suite).stem}-{policy.partition(':')[0]}"
+    said: list[str] = []
     try:
-        tally = run(_collect(config, folder, resume=resume))
+        tally = run(_collect(config, folder, resume=resume, said=said))
     except KeyboardInterrupt:
         kept = f"Interrupted. {folder} keeps everything so far; the same command with --resume goes on."
         print(kept, file=sys.stderr)
         raise typer.Exit(130) from None
-    _report(folder, tally)
+    _report(folder, tally, said)
     if not tally.complete:
         raise typer.Exit(3)
 
 
-async def _collect(config: RunConfig, out: Path, *, resume: bool) -> Tally:
+async def _collect(config: RunConfig, out: Path, *, resume: bool, said: list[str]) -> Tally:
+    """Collect; what a user must know of the whole run goes to stderr at once, and into ``said``."""
     from agentenv.cli.progress import LiveProgress
     from agentenv.config.run import open_run
+    from agentenv.core.training import nothing_trainable
 
     with LiveProgress(total=config.tasks * config.group_size) as live:
         async with open_run(config, out, resume=resume, observer=live) as opened:
+            warning = nothing_trainable(opened.identity, config.sampling)
+            if warning is not None:
+                said.append(warning)
+                print(warning, file=sys.stderr, flush=True)
             live.skip(len(opened.before.done))
             return await opened.collect()
 
 
-def _report(folder: Path, tally: Tally) -> None:
+def _report(folder: Path, tally: Tally, said: list[str]) -> None:
     from agentenv.cli.stats import print_stats
 
     print_stats(folder)
+    for line in said:
+        print(line)
     if tally.stopped_by:
         print(f"No further episodes were begun: {tally.stopped_by}", file=sys.stderr)
     if not tally.complete:

@@ -14,6 +14,7 @@ from agentenv.config.policies import Acting, build_policy
 from agentenv.config.run_config import RunConfig
 from agentenv.config.sandboxes import check_provider_name, choose_provider
 from agentenv.constraints.table import make_checker
+from agentenv.core.policy import PolicyIdentity
 from agentenv.core.sandbox import SandboxProvider
 from agentenv.core.task import Suite, needs_sandbox
 from agentenv.envs.plan import EpisodeParts
@@ -30,6 +31,8 @@ class Run:
     config: RunConfig
     manifest: dict[str, Any]
     folder: RunFolder
+    identity: PolicyIdentity
+    """What the policy was found to be."""
     collector: Collector
     before: Progress
     """What the folder already held."""
@@ -91,6 +94,7 @@ async def open_run(
             config=config,
             manifest=manifest,
             folder=folder,
+            identity=identity,
             collector=_collector(config, suite, acting, parts, observer),
             before=before,
         )

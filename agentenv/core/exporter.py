@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from agentenv.core.training import Untrained
 from agentenv.records.episode import EpisodeRecord
 
 
@@ -18,6 +19,9 @@ class LossReport:
     episodes: int = 0
     dropped: dict[str, int] = field(default_factory=dict[str, int])
     """Reason to number of episodes, segments or fields that did not fit."""
+
+    untrained: dict[Untrained, int] = field(default_factory=dict[Untrained, int])
+    """Sampled tokens in rows that are not trained, by reason; the rows carry them all the same."""
 
     def drop(self, reason: str, n: int = 1) -> None:
         """Count something that was left out."""
@@ -44,6 +48,6 @@ class Exporter(Protocol):
         """Write a file atomically.
 
         Raises:
-            ConfigError: An optional dependency is missing; says which extra brings it.
+            ConfigError: An optional dependency is missing; says how to install it.
         """
         ...

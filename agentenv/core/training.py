@@ -8,9 +8,11 @@ a later one. So a token is trained in one row only, and weights in proportion to
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from agentenv.core.policy import PolicyIdentity
 from agentenv.records.axes import Distribution, StopReason
 from agentenv.records.episode import EpisodeRecord, Segment, StepRecord
 from agentenv.records.tokens import SamplingParams, n_tokens, unpack_logprobs
@@ -31,6 +33,19 @@ class Untrained(StrEnum):
     """The log-prob is the model's own, but a temperature, filter or penalty made another one to sample from."""
     NO_LOGPROB = "no_logprob"
     """The engine gave no finite number."""
+
+
+EXPLAINED: Mapping[Untrained, str] = {
+    Untrained.FAULT: "in an episode that a fault ended",
+    Untrained.INTERRUPTED: "in an attempt that never ended",
+    Untrained.TEXT_ONLY: "of a policy that answers text only, so the ids are ours",
+    Untrained.UNKNOWN_DISTRIBUTION: "log-probs of a distribution nobody knows, or none at all",
+    Untrained.OTHER_DISTRIBUTION: (
+        "log-probs of another distribution than was sampled from (temperature, filter or penalty)"
+    ),
+    Untrained.NO_LOGPROB: "no finite log-prob from the engine",
+}
+"""Every reason in plain words, to follow ``not trained: N sampled tokens``."""
 
 
 class Caution(StrEnum):
@@ -62,6 +77,31 @@ class SegmentTraining:
 def training_of(record: EpisodeRecord) -> tuple[SegmentTraining, ...]:
     """Decide for every segment of an attempt."""
     return tuple(_segment(record, segment) for segment in record.segments)
+
+
+def nothing_trainable(identity: PolicyIdentity, sampling: SamplingParams) -> str | None:
+    """Say why no token sampled with these settings can be trained, and what to do; None where some can."""
+    if not identity.trainable:
+        return (
+            f"Nothing sampled here will be trainable: policy {identity.kind} does not give token ids and log-probs of "
+            "an engine's own."
+        )
+    if identity.logprobs is Distribution.UNKNOWN:
+        if identity.kind == "replay":
+            return None  # a recorded run may mix distributions, each token with its own
+        return (
+            "Nothing sampled here will be trainable: nobody knows which distribution the engine's log-probs describe. "
+            "If you know, say so with --logprobs model or --logprobs sampling."
+        )
+    if _of_span(identity.logprobs, sampling) is None:
+        return None
+    what = [f"temperature {sampling.temperature:g}"] if sampling.temperature != 1.0 else []
+    what += ["a filter or penalty"] if sampling.filtered else []
+    return (
+        "Nothing sampled here will be trainable: the engine's log-probs describe the model's own distribution, and "
+        f"{' with '.join(what)} samples from another. Use --temperature 1 without filters, or a server with "
+        "--logprobs-mode processed_logprobs."
+    )
 
 
 def row_weights(record: EpisodeRecord) -> tuple[float, ...]:

@@ -286,16 +286,22 @@ def _count_losses(
     counts = {
         "episode without sampled tokens": int(not any_row),
         "turn with an empty completion": sum(step.completion_length == 0 for step in record.steps),
-        "training of an episode that a fault ended": int(any_row and record.reason is StopReason.FAULT),
-        "message": len(record.messages),
-        "tool result": sum(len(step.results) for step in record.steps),
-        "visibility of a constraint": sum(len(step.visibility) for step in record.steps),
-        "compaction": sum(len(step.compactions) for step in record.steps) + len(record.failed_compactions),
+        "status and exit code of a tool result (its text is in the tokens)": sum(
+            len(step.results) for step in record.steps
+        ),
+        "visibility of a constraint at a call that did not break it": _kept_in_sight(record),
+        "edits of a compaction (what it left is in the tokens)": sum(len(step.compactions) for step in record.steps),
+        "compaction that failed": len(record.failed_compactions),
     }
     for segment in training:
         for reason, n in segment.untrained.items():
-            name = f"training of a sampled token ({reason})"
-            counts[name] = counts.get(name, 0) + n
+            report.untrained[reason] = report.untrained.get(reason, 0) + n
     for reason, n in counts.items():
         if n:
             report.drop(reason, n)
+
+
+def _kept_in_sight(record: EpisodeRecord) -> int:
+    """Count the constraints of calls whose visibility no breach of the row carries."""
+    broken = {(breach.turn, breach.constraint_id) for breach in record.breaches}
+    return sum((step.turn, entry.constraint_id) not in broken for step in record.steps for entry in step.visibility)

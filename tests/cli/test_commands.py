@@ -14,6 +14,7 @@ from agentenv.config.reading import stored_run
 from agentenv.records.codec import encode_fact
 from agentenv.records.facts import TurnSampled
 from agentenv.records.tokens import pack_ids
+from agentenv.testing.stub_engine import StubOptions
 
 from tests.cli.engine import engine
 from tests.cli.kit import Cli, check_same, records
@@ -150,7 +151,10 @@ class TestExport:
         said = cli("export", run, "--to", kind, "--out", run / f"rows.{kind}")
         assert said.code == 0, said.err
         assert f"4 rows of 4 episodes in {run / f'rows.{kind}'}" in said.out
-        assert "left out:" in said.out
+        assert "not trained: " in said.out
+        assert "log-probs of a distribution nobody knows, or none at all" in said.out
+        assert "left out: 4 x status and exit code of a tool result" in said.out
+        assert "message" not in said.out, "messages are in the rows, as tokens"
         assert (run / f"rows.{kind}").stat().st_size > 1000
 
     @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
@@ -205,8 +209,35 @@ def test_a_users_own_suite_is_run_from_its_path(cli: Cli, tmp_path: Path) -> Non
 
 
 def test_progress_is_written_where_no_terminal_is(cli: Cli, tmp_path: Path) -> None:
-    """Nothing is drawn into a file: results on stdout, and stderr stays empty in a short run."""
+    """Nothing is drawn into a file: results on stdout, and on stderr only what must be known before they are there."""
     said = cli("collect", "arithmetic", "--policy", "scripted", "-n", 1, "--out", tmp_path / "run")
-    assert said.err == ""
+    (line,) = said.err.splitlines()
+    assert line.startswith("Nothing sampled here will be trainable: policy scripted")
+    assert line in said.out, "also under the summary"
     assert "\x1b[" not in said.out
     assert f"Look at it: agentenv show {tmp_path / 'run'}" in said.out
+
+
+class TestUntrainable:
+    """Whoever collects what no trainer can use is told so before, under the summary, and by the export."""
+
+    def test_a_temperature_that_the_log_probs_do_not_describe(self, cli: Cli, tmp_path: Path) -> None:
+        out = tmp_path / "run"
+        with engine(StubOptions(logprobs_mode="raw_logprobs")) as running:
+            arguments = ("-n", 2, "--max-tokens", 20, "--temperature", 0.3, "--out", out)
+            said = cli("collect", "arithmetic", *running.arguments, *arguments)
+        assert said.code == 0, said.err
+        why = "the engine's log-probs describe the model's own distribution, and temperature 0.3 samples from another."
+        assert why in said.err
+        assert why in said.out
+        assert "Use --temperature 1 without filters" in said.out
+        exported = cli("export", out, "--to", "jsonl")
+        assert "log-probs of another distribution than was sampled from" in exported.out
+
+    def test_what_can_be_trained_is_not_warned_of(self, cli: Cli, tmp_path: Path) -> None:
+        with engine() as running:
+            said = cli(
+                "collect", "arithmetic", *running.arguments, "-n", 1, "--max-tokens", 20, "--out", tmp_path / "r"
+            )
+        assert said.code == 0, said.err
+        assert "trainable:" not in said.err + said.out

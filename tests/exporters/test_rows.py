@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from agentenv.core.exporter import LossReport
+from agentenv.core.training import EXPLAINED, Untrained
 from agentenv.exporters.rows import episode_rows, row_weights, rows_of
 from agentenv.records.axes import (
     CallStatus,
@@ -294,12 +295,11 @@ def test_every_loss_is_counted() -> None:
         "segment without sampled tokens": 2,
         "episode without sampled tokens": 1,
         "turn with an empty completion": 1,
-        "tool result": 1,
-        "compaction": 1,
-        "training of an episode that a fault ended": 1,
-        "training of a sampled token (no_logprob)": 1,
-        "training of a sampled token (fault)": 2,
+        "status and exit code of a tool result (its text is in the tokens)": 1,
+        "edits of a compaction (what it left is in the tokens)": 1,
     }
+    assert report.untrained == {Untrained.NO_LOGPROB: 1, Untrained.FAULT: 2}
+    assert EXPLAINED.keys() == set(Untrained), "every reason has plain words"
 
 
 def test_what_no_target_can_carry() -> None:
