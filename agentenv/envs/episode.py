@@ -16,12 +16,12 @@ import logging
 import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from typing import cast
 
 from agentenv.core.boundary import is_its_own
 from agentenv.core.deadline import Deadline, DeadlineReached
 from agentenv.core.lifetime import AsyncResource, finish
 from agentenv.core.policy import Reply, SampleRequest
-from agentenv.core.reply_check import impossible
 from agentenv.core.sandbox import Sandbox, SandboxSpec
 from agentenv.core.store import AttemptKey
 from agentenv.core.task import needs_sandbox
@@ -36,6 +36,7 @@ from agentenv.envs.grading import grade
 from agentenv.envs.opening import opening_fact
 from agentenv.envs.plan import EpisodeOptions, EpisodeParts, EpisodePlan
 from agentenv.envs.prompting import make_prompt
+from agentenv.envs.replies import turn_of
 from agentenv.envs.rules import RuleWatch
 from agentenv.errors import (
     CompressorFault,
@@ -51,6 +52,7 @@ from agentenv.errors import (
 )
 from agentenv.records.axes import BudgetKind, BudgetOwner, StopReason
 from agentenv.records.codec import settled
+from agentenv.records.constraints import Breach
 from agentenv.records.facts import (
     ActionTaken,
     Compacted,
@@ -60,7 +62,6 @@ from agentenv.records.facts import (
     PromptRendered,
     Stopped,
     SummaryAsked,
-    TurnSampled,
 )
 from agentenv.records.messages import Message, Spill, ToolResult
 from agentenv.records.tokens import pack_ids
@@ -131,7 +132,9 @@ class Episode(AsyncResource):
         started = self._opening
         self._set_deadline(started)
         try:
-            started = await self._open(started)
+            async with self.deadline.enforce():
+                await self._open()
+            started = self._completed(started)
         except BaseException as error:
             if not is_its_own(error):
                 raise
@@ -152,9 +155,17 @@ class Episode(AsyncResource):
         if not isinstance(sample, Sample):
             raise OrderError(f"episode {self.plan.episode_id} asks for no reply (phase {self.machine.phase})")
         try:
-            fact = self._turn(sample, reply)
-        except Exception as error:  # noqa: BLE001 - the boundary of one episode: siblings go on
-            self._stop_for(error, PolicyServerFault)
+            fact = turn_of(
+                sample,
+                reply,
+                renderer=self._parts.renderer,
+                identity=self._parts.identity,
+                elapsed_s=self._elapsed(),
+            )
+        except BaseException as error:
+            if not is_its_own(error):
+                raise
+            self._stop_for(attributed(error, HarnessFault, "the renderer"), PolicyServerFault)
         else:
             self._take(fact)
         return await self._advance()
@@ -312,8 +323,15 @@ class Episode(AsyncResource):
         return sandbox
 
     def _completed(self, started: EpisodeStarted) -> EpisodeStarted:
-        """Add what is only known once the sandbox runs."""
-        return replace(started, watched=self._rules.watched, workspace=self._workspace)
+        """Add what is only known once the sandbox runs.
+
+        Raises:
+            UsageError: A provider or a checker gave what cannot be recorded.
+        """
+        if not (self._rules.watched or self._workspace):
+            return started
+        whole = replace(started, watched=self._rules.watched, workspace=self._workspace)
+        return cast("EpisodeStarted", settled(whole, of="the provider of sandboxes or a checker"))
 
     # ------------------------------------------------------------------- effects
 
@@ -338,7 +356,10 @@ class Episode(AsyncResource):
             renderer=self._parts.renderer,
             tools=self.machine.started.tools,
             constraints=self.machine.started.constraints,
-            deadline=self.deadline.sooner(self._options.compress_timeout_s, "compressing"),
+            deadline=self.deadline.sooner(
+                self._options.compress_timeout_s,
+                f"compressing (compress_timeout_s: {self._options.compress_timeout_s:g})",
+            ),
         )
         if isinstance(fact, Compacted):
             self._rules.compacted(fact.compaction)
@@ -357,61 +378,65 @@ class Episode(AsyncResource):
             purpose=effect.purpose,
         )
 
-    def _turn(self, sample: Sample, reply: Reply) -> TurnSampled:
-        ids = reply.sampled.completion_ids
-        n, limit, given = reply.sampled.n, sample.sampling.max_tokens, len(reply.sampled.logprobs) // 4
-        if n > limit or given not in (0, n):
-            raise PolicyServerFault(
-                f"turn {sample.turn}: the policy gave {n} tokens where {limit} were allowed, with {given} log-probs"
-            )
-        if (flaw := impossible(reply.sampled)) is not None:
-            raise PolicyServerFault(f"turn {sample.turn}: {flaw}")
-        identity = self._parts.identity
-        parsed = self._parts.renderer.parse(memoryview(ids).cast("i"), sample.turn)
-        return TurnSampled(
-            turn=sample.turn,
-            purpose=sample.purpose,
-            sampled=reply.sampled,
-            sampling=sample.sampling,
-            seed=sample.seed,
-            finish=reply.finish,
-            stop_token_id=reply.stop_token_id,
-            parsed=parsed,
-            queued_s=reply.queued_s,
-            generating_s=reply.generating_s,
-            cached_tokens=reply.cached_tokens,
-            retries=reply.retries,
-            cost_usd=len(sample.prompt_ids) * identity.usd_per_prompt_token
-            + reply.sampled.n * identity.usd_per_completion_token,
-            elapsed_s=self._elapsed(),
-        )
-
     async def _act(self, effect: Act) -> ActionTaken:
         began = time.perf_counter()
-        calls = effect.parsed.calls
-        results: tuple[ToolResult, ...] = ()
-        if calls:
-            assert self._context is not None
-            results = await self._toolbox.run(
-                calls,
-                context=self._context,
-                deadline=self.deadline.sooner(self._options.tool_timeout_s, "the tools of one action"),
-                refuse_after=effect.allowed_calls,
-            )
-        executed = executed_calls(effect.parsed, results)
-        breaches = await self._rules.judge(effect.turn, executed, self._sandbox)
+        results = await self._run_tools(effect)
+        breaches, workspace = await self._look(effect, results)
         fact = ActionTaken(
             turn=effect.turn,
             results=results,
             messages=self._observation(effect, results),
             breaches=breaches,
             watched=self._rules.watched,
-            workspace=await self._snapshot() if calls else None,
+            workspace=workspace,
             tool_s=time.perf_counter() - began,
             elapsed_s=self._elapsed(),
         )
+        if fact.watched or workspace is not None:
+            fact = cast("ActionTaken", settled(fact, of="the provider of sandboxes or a checker"))
         self.last_action = fact
         return fact
+
+    async def _run_tools(self, effect: Act) -> tuple[ToolResult, ...]:
+        calls = effect.parsed.calls
+        if not calls:
+            return ()
+        assert self._context is not None
+        limit = self._options.tool_timeout_s
+        deadline = self.deadline.sooner(limit, "the tools of one action")
+        try:
+            return await self._toolbox.run(
+                calls, context=self._context, deadline=deadline, refuse_after=effect.allowed_calls
+            )
+        except DeadlineReached as error:
+            raise self._named(error, deadline) or ToolFault(
+                f"turn {effect.turn}: the tools of one action ({', '.join(call.name for call in calls)}) did not end "
+                f"within {limit:g} s: {error}. Give the tool a limit of its own (timeout_s), which the policy is told "
+                "of, or raise --tool-timeout"
+            ) from error
+
+    async def _look(
+        self, effect: Act, results: tuple[ToolResult, ...]
+    ) -> tuple[tuple[Breach, ...], dict[str, Spill] | None]:
+        """Look at what the action did: to what the rules watch, and to the workspace."""
+        executed = executed_calls(effect.parsed, results)
+        if not results:
+            return await self._rules.judge(effect.turn, executed, self._sandbox), None
+        limit = self._options.tool_timeout_s
+        deadline = self.deadline.sooner(limit, "the look at what an action did")
+        try:
+            async with deadline.enforce():
+                breaches = await self._rules.judge(effect.turn, executed, self._sandbox)
+                return breaches, await self._snapshot()
+        except DeadlineReached as error:
+            raise self._named(error, deadline) or SandboxFault(
+                f"turn {effect.turn}: storing the workspace and looking at what the rules watch did not end within "
+                f"{limit:g} s; raise --tool-timeout, or store no workspaces (--no-snapshots)"
+            ) from error
+
+    def _named(self, error: DeadlineReached, deadline: Deadline) -> DeadlineReached | None:
+        """Give the error if a deadline fired that is not ours here, but the episode's or whoever's; else None."""
+        return None if error.deadline is deadline and deadline is not self.deadline else error
 
     def _observation(self, effect: Act, results: tuple[ToolResult, ...]) -> tuple[Message, ...]:
         shows = self._options.show_budgets == "tool_result"

@@ -1,6 +1,8 @@
 """Performs the scoring of an ended episode.
 
-A grader that raises, hangs or gives what is no grade leaves the episode unscored, never at zero.
+A grader that raises, hangs or gives what is no grade leaves the episode unscored, never at zero. Nor is the episode
+sampled anew for it: grading is a function of what the policy did, so another try would only choose among answers those
+that can be graded. What broke under the grader (its sandbox) is another matter.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from agentenv.envs.faults import report_of
 from agentenv.errors import Fault, GraderFault, UsageError
 from agentenv.records.axes import Outcome, Scoring
 from agentenv.records.codec import settled
-from agentenv.records.episode import FaultReport, RewardComponent
+from agentenv.records.episode import RewardComponent
 from agentenv.records.facts import Scored
 
 _LONGEST_DETAIL = 500
@@ -44,16 +46,17 @@ async def grade(effect: Score, task: Task, sandbox: Sandbox | None) -> Scored:
                 )
             )
         scored = _scored(found, task.id)
-    except DeadlineReached as error:
-        message = f"the grader of {task.id} did not end within {task.grade_timeout_s:g} s ({error})"
-        return _unscored(Scoring.TIMED_OUT, report_of(GraderFault(message)), began)
     except Fault as error:
-        return _unscored(Scoring.FAILED, report_of(error), began)
+        return _unscored(Scoring.FAILED, error, began)
     except BaseException as error:
         if not is_its_own(error):
             raise
-        fault = GraderFault(f"the grader of {task.id} raised {type(error).__name__}: {error}")
-        return _unscored(Scoring.FAILED, report_of(fault), began)
+        if isinstance(error, DeadlineReached) and error.deadline is deadline:
+            return _timed_out(task, began)
+        fault = GraderFault.permanent(f"the grader of {task.id} raised {type(error).__name__}: {error}")
+        return _unscored(Scoring.FAILED, fault, began)
+    if deadline.passed:  # it held the loop, so that nothing could stop it
+        return _timed_out(task, began)
     return replace(scored, scoring_s=time.perf_counter() - began)
 
 
@@ -86,11 +89,19 @@ def _shortened(part: RewardComponent) -> RewardComponent:
     return part if len(part.detail) <= _LONGEST_DETAIL else replace(part, detail=part.detail[:_LONGEST_DETAIL])
 
 
-def _unscored(scoring: Scoring, fault: FaultReport, began: float) -> Scored:
+def _timed_out(task: Task, began: float) -> Scored:
+    message = (
+        f"the grader of {task.id} did not end within {task.grade_timeout_s:g} s, its task's grade_timeout_s; make the "
+        "grader faster, or give the task more"
+    )
+    return _unscored(Scoring.TIMED_OUT, GraderFault.permanent(message), began)
+
+
+def _unscored(scoring: Scoring, fault: Fault, began: float) -> Scored:
     return Scored(
         scoring=scoring,
         components=(),
         outcome=Outcome.UNKNOWN,
-        fault=fault,
+        fault=report_of(fault),
         scoring_s=time.perf_counter() - began,
     )

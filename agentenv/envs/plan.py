@@ -50,10 +50,14 @@ class EpisodeOptions:
     output_cap_bytes: int = 16_384
     """Most bytes of one tool result that the policy is shown."""
     tool_timeout_s: float = 120.0
-    """Longest that one action's tools may take together."""
+    """Longest that one action's tools may take together; and, after them, the look at what they did."""
     compress_timeout_s: float = 60.0
     grace_s: float = 5.0
-    """Time that cleaning up may take after a deadline."""
+    """Time that cleaning up may take after a deadline.
+
+    The grace of law 12 is this and the task's ``grade_timeout_s``: an episode with a wall-clock budget of L seconds has
+    ended, graded and cleaned up, within L + ``grade_timeout_s`` + ``grace_s``.
+    """
     limits: SandboxLimits = field(default_factory=SandboxLimits)
     snapshots: bool = True
     """Whether the workspace is stored by content hash after every action."""

@@ -80,12 +80,15 @@ class Toolbox:
         results: list[ToolResult] = []
         ended = False
         while len(results) < len(allowed) and not ended:
+            if results:
+                await _breathe(deadline)
             batch = self._batch(allowed, len(results))
             if len(batch) == 1:
-                results.append(await self._one(batch[0], context, deadline))
+                done = [await self._one(batch[0], context, deadline)]
             else:
-                results += await self._at_once(batch, context, deadline)
-            ended = any(result.ends is not None for result in results)
+                done = await self._at_once(batch, context, deadline)
+            results += done
+            ended = any(result.ends is not None for result in done)
         results += [_not_run(call, ended) for call in calls[len(results) :]]
         return tuple(results)
 
@@ -134,13 +137,28 @@ class Toolbox:
         except InvalidArguments as error:
             result = Result(text=str(error), status=CallStatus.INVALID_ARGUMENTS)
             return _bounded(call, result, context, time.monotonic() - started)
-        except (Fault, DeadlineReached):
+        except Fault:
+            raise
+        except DeadlineReached as error:
+            if error.deadline is deadline:
+                raise DeadlineReached(f"tool {call.name!r} was at work", deadline) from error
             raise
         except BaseException as error:
             if not is_its_own(error):
                 raise
             text = f"tool {call.name!r} raised {type(error).__name__}: {visible(str(error)[:200])}"
-            raise ToolFault(text) from error
+            raise ToolFault.permanent(text) from error
+
+
+async def _breathe(deadline: Deadline) -> None:
+    """Between two calls, let others have the loop: many calls that never wait would hold it, and miss the deadline.
+
+    Raises:
+        DeadlineReached: ``deadline`` has passed.
+    """
+    await asyncio.sleep(0)
+    if deadline.passed:
+        raise DeadlineReached(f"the deadline of {deadline.name} passed between two calls of one turn", deadline)
 
 
 async def _call(tool: Tool, call: ToolCall, context: ToolContext, deadline: Deadline) -> Result:
