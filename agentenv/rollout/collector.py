@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import anyio
 
+from agentenv.core.boundary import is_its_own
 from agentenv.core.lifetime import first_of
-from agentenv.core.policy import Policy, Reply
+from agentenv.core.policy import Policy
 from agentenv.core.store import AttemptKey
-from agentenv.core.task import Suite
+from agentenv.core.task import Suite, Task
 from agentenv.envs.episode import Episode
 from agentenv.envs.plan import EpisodeOptions, EpisodeParts, EpisodePlan
+from agentenv.errors import HarnessFault
 from agentenv.records.axes import FaultDomain
 from agentenv.records.episode import FaultReport
 from agentenv.records.facts import EpisodeEnded
 from agentenv.records.messages import Message
+from agentenv.rollout.observing import Observer, SafeObserver
 from agentenv.rollout.runner import run_episode
 from agentenv.rollout.schedule import Progress, Slot, is_done
 from agentenv.rollout.unmade import unmade
@@ -43,22 +46,6 @@ class CollectOptions:
     """Before the second attempt; doubles with each further one."""
 
 
-class Observer(Protocol):
-    """Told of what happens, for live progress. Its methods must not block."""
-
-    def began(self, slot: Slot, attempt: int) -> None:
-        """An attempt began."""
-        ...
-
-    def replied(self, reply: Reply) -> None:
-        """A reply came."""
-        ...
-
-    def ended(self, slot: Slot, ending: EpisodeEnded | None) -> None:
-        """An attempt ended; None if it was cut off before it had an ending."""
-        ...
-
-
 @dataclass(slots=True)
 class Tally:
     """What came of a collection."""
@@ -72,6 +59,8 @@ class Tally:
     reasons: dict[str, int] = field(default_factory=dict[str, int])
     stopped_by: str | None = None
     """Why no further episodes were begun, where one fault speaks for all."""
+    unclosed: list[str] = field(default_factory=list[str])
+    """What could not be closed after its episode had ended: one line per attempt. Their records stand all the same."""
 
     @property
     def complete(self) -> bool:
@@ -97,8 +86,10 @@ class Collector:
         self._parts = parts
         self._episode_options = episode_options
         self._options = options
-        self._observer = observer
+        self._observer = SafeObserver(observer)
         self._halted: str | None = None
+        self._task = functools.lru_cache(options.concurrency)(self._make_task)
+        """Remembers the last tasks, for the members of a group and for further attempts."""
 
     async def run(self, todo: Iterator[Slot], before: Progress) -> Tally:
         """Run every episode that is not done yet.
@@ -109,27 +100,25 @@ class Collector:
             HarnessFault: The journal cannot be written; what was acknowledged is kept.
             ConfigError: The suite has not as many worked examples.
         """
-        tally = Tally()
-        queue = self._filter(todo, before, tally)
+        planned = list(todo)
+        left = [slot for slot in planned if slot.episode_id not in before.done]
+        tally = Tally(planned=len(planned), done_before=len(planned) - len(left))
         shots = self._options.shots
         examples = tuple(self._suite.demonstrations(shots, self._options.level)) if shots else ()
+        queue = iter(left)
         try:
             async with anyio.create_task_group() as group:
-                for _ in range(self._options.concurrency):
+                for _ in range(min(self._options.concurrency, len(left))):
                     group.start_soon(self._work, queue, before, examples, tally)
         except BaseExceptionGroup as errors:
             raise first_of(errors) from errors
+        if (lost := len(left) - tally.done - tally.faulted) != 0:
+            raise HarnessFault(
+                f"{lost} of {len(left)} episodes were neither done nor failed: a worker ended early without a word. "
+                "Resuming the run collects them; please report this"
+            )
         tally.stopped_by = self._halted
         return tally
-
-    @staticmethod
-    def _filter(todo: Iterator[Slot], before: Progress, tally: Tally) -> Iterator[Slot]:
-        for slot in todo:
-            tally.planned += 1
-            if slot.episode_id in before.done:
-                tally.done_before += 1
-            else:
-                yield slot
 
     async def _work(self, queue: Iterator[Slot], before: Progress, examples: Examples, tally: Tally) -> None:
         for slot in queue:
@@ -143,7 +132,7 @@ class Collector:
         for n in range(self._options.max_attempts):
             if n:
                 await anyio.sleep(self._options.retry_wait_s * 2 ** (n - 1))
-            ending, retryable = await self._attempt(slot, tried + n + 1, examples)
+            ending, retryable = await self._attempt(slot, tried + n + 1, examples, tally)
             tally.attempts += 1
             if ending is not None:
                 tally.reasons[ending.reason] = tally.reasons.get(ending.reason, 0) + 1
@@ -154,40 +143,46 @@ class Collector:
                 break
         tally.faulted += 1
 
-    async def _attempt(self, slot: Slot, attempt: int, examples: Examples) -> tuple[EpisodeEnded | None, bool]:
+    async def _attempt(
+        self, slot: Slot, attempt: int, examples: Examples, tally: Tally
+    ) -> tuple[EpisodeEnded | None, bool]:
         """Run one attempt; say how it ended and whether trying again may help."""
-        observer = self._observer
-        if observer is not None:
-            observer.began(slot, attempt)
+        self._observer.began(slot, attempt)
         ending: EpisodeEnded | None = None
         fault: FaultReport | None = None
         try:
-            ending, fault = await self._play(slot, attempt, examples)
+            ending, fault = await self._play(slot, attempt, examples, tally)
         finally:
-            if observer is not None:
-                observer.ended(slot, ending)
+            self._observer.ended(slot, ending)
         if fault is not None and not fault.retryable and fault.domain is FaultDomain.POLICY_SERVER:
             self._halted = fault.message  # it would meet every further episode as well
         return ending, fault is None or fault.retryable
 
     async def _play(
-        self, slot: Slot, attempt: int, examples: Examples
+        self, slot: Slot, attempt: int, examples: Examples, tally: Tally
     ) -> tuple[EpisodeEnded | None, FaultReport | None]:
         try:
             episode, policy = self._made(slot, attempt, examples)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary of one episode: it is recorded
+        except BaseException as error:
+            if not is_its_own(error):
+                raise
             return await self._record_unmade(slot, attempt, error)
         await run_episode(
             episode,
             policy,
             reply_timeout_s=self._options.reply_timeout_s,
             grace_s=self._episode_options.grace_s,
-            on_reply=None if self._observer is None else self._observer.replied,
+            on_reply=self._observer.replied,
         )
+        if episode.unclosed is not None:
+            tally.unclosed.append(f"{slot.episode_id}, attempt {attempt}: {episode.unclosed}")
         return episode.ending, episode.machine.fault
 
+    def _make_task(self, task_seed: int) -> Task:
+        return self._suite.task(task_seed, self._options.level)
+
     def _made(self, slot: Slot, attempt: int, examples: Examples) -> tuple[Episode, Policy]:
-        task = self._suite.task(slot.task_seed, self._options.level)
+        task = self._task(slot.task_seed)
         plan = EpisodePlan(
             episode_id=slot.episode_id,
             attempt=attempt,
@@ -203,7 +198,7 @@ class Collector:
         return Episode(plan, self._parts, self._episode_options), self._policy.for_task(task, slot.seed)
 
     async def _record_unmade(
-        self, slot: Slot, attempt: int, error: Exception | SystemExit
+        self, slot: Slot, attempt: int, error: BaseException
     ) -> tuple[EpisodeEnded, FaultReport | None]:
         facts = unmade(slot, attempt, suite=self._suite.name, level=self._options.level, error=error)
         await self._parts.writer.append(AttemptKey(slot.episode_id, attempt), *facts)

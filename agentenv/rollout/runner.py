@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Callable
 
 from agentenv.core.boundary import is_its_own
+from agentenv.core.deadline import DeadlineReached
 from agentenv.core.lifetime import finish
-from agentenv.core.policy import Policy, Reply
+from agentenv.core.policy import Policy, Reply, SampleRequest
 from agentenv.envs.episode import Episode
-from agentenv.errors import HarnessFault, PolicyServerFault
+from agentenv.envs.faults import attributed
+from agentenv.errors import PolicyServerFault
 from agentenv.records.axes import StopReason
 
 
@@ -28,7 +30,7 @@ async def run_episode(
         policy: Of this episode.
         reply_timeout_s: Longest wait for one reply; past it the policy server is at fault.
         grace_s: Time that writing down a cancellation may take.
-        on_reply: Told of every reply, for progress.
+        on_reply: Told of every reply that was taken, for progress; must not raise.
 
     Raises:
         HarnessFault: The journal cannot be written: nothing can go on.
@@ -48,18 +50,38 @@ async def _loop(
     request = await episode.begin()
     while request is not None:
         try:
-            reply = await policy.sample(request, episode.deadline.sooner(reply_timeout_s, "one reply"))
-        except HarnessFault:
-            raise
+            reply = await _sample(episode, policy, request, reply_timeout_s)
         except BaseException as error:
             if not is_its_own(error):
                 raise
-            await episode.fail(error if isinstance(error, Exception) else _fault_of(error))
+            await episode.fail(attributed(error, PolicyServerFault, "the policy"))
             return
-        if on_reply is not None:
-            on_reply(reply)
+        if on_reply is not None and isinstance(reply, Reply):  # pyright: ignore[reportUnnecessaryIsInstance]
+            on_reply(reply)  # what is none is refused by the episode
         request = await episode.submit(reply)
 
 
-def _fault_of(error: BaseException) -> PolicyServerFault:
-    return PolicyServerFault(f"the policy raised {type(error).__name__}, which nobody had asked for: {error}")
+async def _sample(episode: Episode, policy: Policy, request: SampleRequest, timeout_s: float) -> Reply:
+    """Sample one reply, for no longer than the harness waits, whatever the policy makes of its deadline.
+
+    Raises:
+        PolicyServerFault: No reply came in time.
+        DeadlineReached: The episode's.
+    """
+    deadline = episode.deadline.sooner(timeout_s, "one reply")
+    try:
+        async with deadline.enforce():
+            reply = await policy.sample(request, deadline)
+    except DeadlineReached as error:
+        if error.deadline is not deadline or deadline is episode.deadline:
+            raise
+        raise PolicyServerFault(_too_late(request, timeout_s)) from error
+    return reply
+
+
+def _too_late(request: SampleRequest, timeout_s: float) -> str:
+    return (
+        f"turn {request.turn}: no reply within {timeout_s:g} s to a prompt of {len(request.prompt_ids)} tokens, up to "
+        f"{request.sampling.max_tokens} tokens long. If the server is only slow, raise --reply-timeout, lower "
+        "--max-tokens or lower --concurrency; else look at its log"
+    )

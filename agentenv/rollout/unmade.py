@@ -21,7 +21,7 @@ class UnmadeFacts(NamedTuple):
     ending: EpisodeEnded
 
 
-def unmade(slot: Slot, attempt: int, *, suite: str, level: int, error: Exception | SystemExit) -> UnmadeFacts:
+def unmade(slot: Slot, attempt: int, *, suite: str, level: int, error: BaseException) -> UnmadeFacts:
     """Give the facts of such an attempt: it starts with nothing, and ends by whose fault that was.
 
     What is no `Fault` came from the task's own code. Making is a function of the seed, so trying again cannot help.

@@ -146,6 +146,8 @@ class Setup:
     """Fields of `EpisodeOptions`."""
     compressor: str = "none"
     provider: SandboxProvider | None = None
+    parts: dict[str, Any] = field(default_factory=dict)
+    """Fields of `EpisodeParts`, in place of the usual ones."""
     observer: Observer | None = None
     max_bytes: int | None = None
     """Of the journal."""
@@ -164,14 +166,17 @@ async def opened(out: Path, setup: Setup) -> AsyncIterator[Callable[[], Awaitabl
             collector = Collector(
                 suite=setup.suite,
                 policy=policy,
-                parts=EpisodeParts(
-                    renderer=renderer(),
-                    identity=await policy.start(),
-                    compressor=parse_compressor(setup.compressor),
-                    checker=make_checker,
-                    writer=writer,
-                    blobs=folder.blobs,
-                    provider=setup.provider,
+                parts=replace(
+                    EpisodeParts(
+                        renderer=renderer(),
+                        identity=await policy.start(),
+                        compressor=parse_compressor(setup.compressor),
+                        checker=make_checker,
+                        writer=writer,
+                        blobs=folder.blobs,
+                        provider=setup.provider,
+                    ),
+                    **setup.parts,
                 ),
                 episode_options=EpisodeOptions(
                     **{"sampling": SamplingParams(max_tokens=2048), "budgets": (wall_clock(60),), **setup.episode}
