@@ -1,0 +1,22 @@
+"""How much is run: enough for a figure, or just enough to see that it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """Sizes of all sections."""
+
+    rounds: int = 5
+    episodes: int = 128
+    at_once: int = 64
+    many_at_once: int = 512
+    history_episodes: int = 32
+    history_turns: int = 64
+    rate_episodes: int = 256
+
+
+FULL = Scale()
+TINY = Scale(rounds=1, episodes=2, at_once=2, many_at_once=4, history_episodes=2, history_turns=4, rate_episodes=2)
