@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -9,8 +10,9 @@ from rich.console import Console
 from rich.text import Text
 
 from agentenv.core.renderer import Renderer
-from agentenv.records.axes import VisibilityLevel
-from agentenv.records.compaction import Compaction
+from agentenv.engine.compaction import apply_edits
+from agentenv.records.axes import CompactionOutcome, Purpose, VisibilityLevel
+from agentenv.records.compaction import Compaction, Edit
 from agentenv.records.episode import EpisodeRecord, StepRecord
 from agentenv.records.messages import Message, Role
 from agentenv.records.tokens import unpack_ids, unpack_logprobs
@@ -37,13 +39,13 @@ def print_episode(record: EpisodeRecord, renderer: Renderer, *, tokens: bool) ->
     console = Console(highlight=False, soft_wrap=True)
     _print_head(console, record)
     at: dict[int, int] = {}
-    for step in record.steps:
+    for step, added in zip(record.steps, added_messages(record), strict=True):
         _print_compactions(console, step.compactions)
         start = at.get(step.segment, 0)
         _print_step_head(console, record, step, opens=start == 0)
         ids = unpack_ids(record.segments[step.segment].token_ids)
         text = renderer.tokenizer.decode(ids[start : step.prompt_length])
-        console.print(_coloured(pieces(text, record.messages)))
+        console.print(_coloured(pieces(text, added)))
         completion = ids[step.prompt_length : step.prompt_length + step.completion_length]
         console.print(Text(renderer.tokenizer.decode(completion), style=SAMPLED))
         if tokens:
@@ -54,8 +56,41 @@ def print_episode(record: EpisodeRecord, renderer: Renderer, *, tokens: bool) ->
     _print_end(console, record)
 
 
+def added_messages(record: EpisodeRecord) -> Iterator[Sequence[Message]]:
+    """Give, for each step, the messages its prompt has and the one before it had not, in their order.
+
+    The prompt that opens a segment has the whole window; any other what was observed since the last reply.
+    """
+    made = {edit.message.id for edit in _edits(record) if edit.message is not None}
+    opening = itertools.takewhile(lambda message: message.turn is None and message.id not in made, record.messages)
+    replies = {message.turn: message for message in record.messages if message.role is Role.ASSISTANT}
+    window: tuple[Message, ...] = tuple(opening)
+    added: tuple[Message, ...] = ()
+    begun: set[int] = set()
+    for step in record.steps:
+        for compaction in step.compactions:
+            if compaction.outcome is CompactionOutcome.APPLIED:
+                window = apply_edits(window, compaction.edits)
+        yield added if step.segment in begun else window
+        if step.purpose is Purpose.ACT or step.segment in begun:
+            added = step.observation
+        begun.add(step.segment)
+        reply = replies.get(step.turn) if step.purpose is Purpose.ACT else None
+        window = (*window, *(() if reply is None else (reply,)), *step.observation)
+
+
+def _edits(record: EpisodeRecord) -> Iterator[Edit]:
+    tried = itertools.chain(*(step.compactions for step in record.steps), record.failed_compactions)
+    return (edit for compaction in tried for edit in compaction.edits)
+
+
 def pieces(text: str, messages: Sequence[Message]) -> Iterator[Piece]:
-    """Split prompt text by author: message texts are found in order, what is between them is the template's."""
+    """Split prompt text by author: message texts are found in order, what is between them is the template's.
+
+    Args:
+        text: What a prompt adds.
+        messages: Those that are new in it, in order; an older one could be found in a newer one's text.
+    """
     at = 0
     for message in messages:
         found = text.find(message.text, at) if message.text.strip() else -1
