@@ -14,8 +14,8 @@ from agentenv.engine.fold import fold
 from agentenv.envs.actions import Action, reply_of
 from agentenv.envs.episode import Episode
 from agentenv.envs.plan import EpisodeOptions, EpisodeParts, EpisodePlan
-from agentenv.errors import OrderError
-from agentenv.records.axes import Purpose, Scoring, StopReason
+from agentenv.errors import ConfigError, OrderError
+from agentenv.records.axes import BudgetKind, Purpose, Scoring, StopReason
 from agentenv.records.budgets import BudgetState
 from agentenv.records.episode import EpisodeRecord
 
@@ -78,6 +78,7 @@ class AsyncAgentEnv(AsyncResource):
 
         Raises:
             Fault: The episode could not be begun (no sandbox, say); its record says so too.
+            ConfigError: It ended before its first prompt could be answered: the prompt does not fit the context, say.
         """
         del options
         await self._leave()
@@ -104,6 +105,8 @@ class AsyncAgentEnv(AsyncResource):
         self._request = await self._episode.begin()
         if self._request is None and self._episode.error is not None:
             raise self._episode.error
+        if self._request is None:
+            raise ConfigError(self._ended_at_once(self._episode))
         return self._observation(), self._info()
 
     async def step(self, action: Action) -> StepResult:
@@ -156,6 +159,20 @@ class AsyncAgentEnv(AsyncResource):
         if episode is not None:
             async with episode:
                 await episode.stop(StopReason.CANCELLED)
+
+    @staticmethod
+    def _ended_at_once(episode: Episode) -> str:
+        """Say why there is nothing to answer."""
+        machine = episode.machine
+        what = f"the episode of task {episode.plan.task.id} ended before its first reply: {machine.reason}"
+        window = machine.ledger.tightest(BudgetKind.CONTEXT_TOKENS)
+        if machine.reason is StopReason.CONTEXT_OVERFLOW and window is not None:
+            prompt = len(machine.window.segment_ids)
+            return (
+                f"{what}. Its first prompt has {prompt} tokens, the context window {window.limit:g}; a larger window, "
+                "fewer worked examples or a compressor makes it fit"
+            )
+        return what if machine.budget is None else f"{what} ({machine.budget.name}); raise that budget"
 
     def _observation(self) -> Observation:
         machine = self._running().machine

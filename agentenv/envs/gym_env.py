@@ -81,10 +81,14 @@ class AgentEnv(gymnasium.Env[dict[str, Any], Any]):
         return self._call(_record)
 
     def close(self) -> None:
-        """End the episode under way and the thread. May be called twice."""
-        if self._thread is not None:
-            self._thread.close()
-            self._thread = None
+        """End the episode under way and the thread. May be called twice.
+
+        Raises:
+            Exception: Whatever closing raises: what is recorded may not be whole.
+        """
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.close()
 
     def _call(self, work: Callable[[AsyncAgentEnv], Awaitable[T]]) -> T:
         if self._thread is None:

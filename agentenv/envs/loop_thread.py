@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Generic, TypeVar
 
 R = TypeVar("R")
@@ -23,7 +23,8 @@ _Job = tuple[Callable[[Any], Awaitable[Any]], "Future[Any]"]
 class LoopThread(Generic[R]):
     """Opens a resource in its thread, runs calls on it one after another, and closes it there.
 
-    Opening, every call and closing happen in one task, as cancel scopes and timeouts demand.
+    Opening and closing happen in one task, as cancel scopes and timeouts demand; each call runs in a task of its own,
+    so that it can be cancelled alone, and ends before the next begins.
     """
 
     def __init__(self, opener: Callable[[], AbstractAsyncContextManager[R]]) -> None:
@@ -33,10 +34,11 @@ class LoopThread(Generic[R]):
             Exception: Whatever opening raises.
         """
         jobs: Future[tuple[asyncio.AbstractEventLoop, asyncio.Queue[_Job | None]]] = Future()
-        thread = threading.Thread(target=_serve, args=(opener, jobs), name="agentenv environment", daemon=True)
+        ended: Future[None] = Future()
+        thread = threading.Thread(target=_serve, args=(opener, jobs, ended), name="agentenv environment", daemon=True)
         thread.start()
         self._loop, self._queue = jobs.result()
-        self._stop = weakref.finalize(self, _stop, self._loop, self._queue, thread)
+        self._stop = weakref.finalize(self, _stop, self._loop, self._queue, thread, ended)
 
     def call(self, work: Callable[[R], Awaitable[T]]) -> T:
         """Run ``work(resource)`` in the loop and wait for it; an interrupt of the waiting thread cancels it."""
@@ -49,16 +51,23 @@ class LoopThread(Generic[R]):
             raise
 
     def close(self) -> None:
-        """Close the resource and end the thread. May be called twice."""
-        self._stop()
+        """Close the resource and end the thread. May be called twice.
+
+        Raises:
+            Exception: Whatever closing raises; only the first call raises it.
+        """
+        error = self._stop()
+        if error is not None:
+            raise error
 
 
-def _serve(opener: Callable[[], AbstractAsyncContextManager[Any]], started: Future[Any]) -> None:
+def _serve(opener: Callable[[], AbstractAsyncContextManager[Any]], started: Future[Any], ended: Future[None]) -> None:
     try:
         asyncio.run(_work(opener, started))
     except BaseException as error:  # noqa: BLE001 - handed to the thread that waits for it
-        if not started.done():
-            started.set_exception(error)
+        (ended if started.done() else started).set_exception(error)
+    else:
+        ended.set_result(None)
 
 
 async def _work(opener: Callable[[], AbstractAsyncContextManager[Any]], started: Future[Any]) -> None:
@@ -85,7 +94,11 @@ async def _answer(work: Callable[[Any], Awaitable[Any]], resource: Any, answer: 
         answer.set_result(task.result())
 
 
-def _stop(loop: asyncio.AbstractEventLoop, queue: asyncio.Queue[_Job | None], thread: threading.Thread) -> None:
-    if thread.is_alive():
+def _stop(
+    loop: asyncio.AbstractEventLoop, queue: asyncio.Queue[_Job | None], thread: threading.Thread, ended: Future[None]
+) -> BaseException | None:
+    """End the thread; give what closing raised, for a finalizer must not raise."""
+    with suppress(RuntimeError):  # the loop is closed already
         loop.call_soon_threadsafe(queue.put_nowait, None)
-        thread.join()
+    thread.join()
+    return ended.exception()
