@@ -32,8 +32,8 @@ RESUME_MAY_DIFFER = frozenset(
         "run",
     }
 )
-"""Keys, at any depth, whose values (and everything below them) may differ when a run is resumed: they say where and
-how fast the run is made, not what it consists of."""
+"""Keys at the top whose values (and everything below them) may differ when a run is resumed: they say where and how
+fast the run is made, not what it consists of. Deeper down the same word may name anything, such as a tool."""
 
 _ABSENT = "(absent)"
 
@@ -131,7 +131,7 @@ def require_same(stored: Mapping[str, Any], asked: Mapping[str, Any], *, where: 
 
 def _leaves(node: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
     for key, value in node.items():
-        if key in RESUME_MAY_DIFFER:
+        if not above and key in RESUME_MAY_DIFFER:
             continue
         if isinstance(value, dict) and value:
             yield from _leaves(cast("dict[str, Any]", value), (*above, key))

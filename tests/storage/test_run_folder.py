@@ -136,8 +136,15 @@ def test_what_may_differ_may(tmp_path: Path) -> None:
     with RunFolder.resume(tmp_path, MANIFEST | {"concurrency": 1, "run": {"hostname": "b"}}) as run:
         assert run.manifest == MANIFEST
     for key in RESUME_MAY_DIFFER:
-        assert differences({"a": {key: 1}}, {"a": {key: {"b": 2}}}) == []
         assert differences({key: 1}, {}) == []
+        assert differences({key: {key: 1}}, {key: {"b": 2}}) == []
+
+
+def test_below_the_top_every_key_decides_the_run() -> None:
+    """Law 13: a tool that is called ``run`` or ``paths`` is compared like any other."""
+    for key in RESUME_MAY_DIFFER:
+        assert differences({"tools": {key: "aa"}}, {"tools": {key: "bb"}}) == [(f"tools.{key}", "aa", "bb")]
+        assert differences({"tools": {key: "aa"}}, {"tools": {}}) != []
 
 
 def test_run_that_died_before_its_manifest(tmp_path: Path) -> None:
