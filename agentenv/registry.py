@@ -80,8 +80,10 @@ def _loaded(point: EntryPoint, kind: str) -> Any:
 def _module(name: str, spec: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except ImportError as error:
-        raise ConfigError(f"suite {spec!r}: module {name!r} cannot be imported: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"suite {spec!r}: module {name!r} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _module_from(path: Path) -> ModuleType:

@@ -27,7 +27,7 @@ def show(
         if episode is None:
             _list(stored)
             return
-        key = stored.finals()[0] if episode == "first" else stored.find(episode)
+        key = stored.first() if episode == "first" else stored.find(episode)
         record = next(stored.records([key]))
         if as_json:
             from agentenv.records.codec import record_json

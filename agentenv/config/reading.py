@@ -45,6 +45,17 @@ class StoredRun:
         for key in self.finals() if keys is None else keys:
             yield fold(self.reader.facts(key))
 
+    def first(self) -> AttemptKey:
+        """Give the attempt that stands for the first episode.
+
+        Raises:
+            ConfigError: The run has no episode yet.
+        """
+        keys = self.finals()
+        if not keys:
+            raise ConfigError(f"{self.folder.path} has no episode yet: collect some, or resume the run")
+        return keys[0]
+
     def find(self, episode: str) -> AttemptKey:
         """Find an attempt by ``EPISODE`` (its final one) or ``EPISODE:ATTEMPT``.
 

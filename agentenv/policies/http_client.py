@@ -52,6 +52,8 @@ def read_address(url: str) -> Address:
     Raises:
         ConfigError: It is none.
     """
+    if "@" in url:  # before anything else: no message may repeat a password
+        raise ConfigError("The server's address holds a name or password; give a key by the environment instead.")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
@@ -61,8 +63,6 @@ def read_address(url: str) -> Address:
         raise ConfigError(f"The server's address {url!r} is none: {error}. Give it as http://HOST:PORT.") from error
     if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
         raise ConfigError(f"The server's address {url!r} is none; give it as http://HOST:PORT.")
-    if "@" in authority:
-        raise ConfigError("The server's address holds a name or password; give a key by the environment instead.")
     secure = parts.scheme == "https"
     return Address(host, port or (443 if secure else 80), secure, authority, parts.path.rstrip("/"))
 

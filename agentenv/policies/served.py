@@ -5,6 +5,7 @@ from __future__ import annotations
 import httpx
 
 from agentenv.errors import ConfigError, PolicyServerFault
+from agentenv.policies.http_client import read_address
 
 _TIMEOUT_S = 10.0
 
@@ -18,9 +19,11 @@ async def served_model_root(url: str, model: str | None = None, *, api_key: str 
         api_key: Bearer token.
 
     Raises:
-        ConfigError: The server does not say; the tokenizer must be named.
+        ConfigError: The address is none, or holds a name or password; or the server does not say, and the tokenizer
+            must be named.
         PolicyServerFault: It cannot be reached, or is no such server.
     """
+    read_address(url)
     address = f"{url.rstrip('/').removesuffix('/v1')}/v1/models"
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:

@@ -45,6 +45,7 @@ class TestNames:
             (("nowhere/suite.py",), "there is no such file"),
             (("json:dumps",), "is no suite"),
             (("agentenv_tasks.arithmetic:sute",), "defines no 'sute'"),
+            (("no_such_module_here:suite",), "cannot be imported: ModuleNotFoundError"),
         ],
     )
     def test_an_unknown_name_says_what_is_near(
@@ -56,6 +57,35 @@ class TestNames:
         assert said.code == 2, said.err
         assert says in said.err
         assert not (tmp_path / "run").exists()
+
+    @pytest.mark.parametrize("what", ["1 / 0", "raise SystemExit(0)", "import nothing_of_this_name", "def ("])
+    def test_a_suite_that_raises_when_it_is_loaded(
+        self, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+    ) -> None:
+        """By path and by module: exit 2 with what it raised, whatever it raised."""
+        (tmp_path / "raises_at_import.py").write_text(what)
+        monkeypatch.syspath_prepend(tmp_path)
+        for suite in (tmp_path / "raises_at_import.py", "raises_at_import:suite"):
+            said = cli("collect", suite, "--policy", "scripted", "--out", tmp_path / "run")
+            assert said.code == 2, said.err
+            assert "Traceback" not in said.err
+            assert "raises_at_import" in said.err
+            assert not (tmp_path / "run").exists()
+
+    @pytest.mark.parametrize("group", ["agentenv.tasks", "agentenv.tools"])
+    def test_a_plug_in_that_cannot_be_loaded(
+        self, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str
+    ) -> None:
+        """An installed distribution registers it; its module raises."""
+        (tmp_path / "broken_plug_in.py").write_text("1 / 0")
+        (tmp_path / "broken-1.dist-info").mkdir()
+        (tmp_path / "broken-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
+        (tmp_path / "broken-1.dist-info" / "entry_points.txt").write_text(f"[{group}]\nbroken = broken_plug_in:it\n")
+        monkeypatch.syspath_prepend(tmp_path)
+        kind = "suites" if group == "agentenv.tasks" else "tools"
+        said = cli("list", kind)
+        assert said.code == 2, said.err
+        assert "'broken': its plug-in broken_plug_in:it cannot be imported: ZeroDivisionError" in said.err
 
     @pytest.mark.parametrize(
         ("command", "says"),
@@ -178,6 +208,44 @@ class TestFolders:
         said = collect(cli, tmp_path / "run", "--resume")
         assert said.code == 2
         assert "collect without --resume to make one" in said.err
+
+    @pytest.mark.parametrize("command", [("show",), ("show", "first"), ("show", "e000000.0"), ("stats",), ("verify",)])
+    def test_a_run_without_episodes(self, cli: Cli, tmp_path: Path, command: tuple[str, ...]) -> None:
+        """Begun and not yet written to: whatever asks for one episode is told that there is none."""
+        out = tmp_path / "run"
+        RunFolder.create(out, {"run": {"id": "x"}}).close()
+        said = cli(command[0], out, *command[1:])
+        assert said.code == (2 if len(command) > 1 else 0), said.err
+        assert "Traceback" not in said.err
+        if command[1:] == ("first",):
+            assert "has no episode yet" in said.err
+
+    def test_the_first_episode_by_that_name(self, cli: Cli, run: Path) -> None:
+        assert cli("show", run, "first").out == cli("show", run, "e000000.0").out
+
+
+class TestAddresses:
+    @pytest.mark.parametrize("policy", ["vllm", "openai"])
+    @pytest.mark.parametrize("tokenizer", [(), ("--tokenizer", "builtin:bytes")])
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "http://user:SECRET@127.0.0.1:9",
+            "http://user:SECRET@127.0.0.1:port",
+            "ftp://user:SECRET@127.0.0.1",
+            "http://user:SEC/SECRET@127.0.0.1",
+            "user:SECRET@127.0.0.1:9",
+        ],
+    )
+    def test_a_password_in_an_address_is_refused_and_not_repeated(
+        self, cli: Cli, tmp_path: Path, policy: str, tokenizer: tuple[str, ...], url: str
+    ) -> None:
+        """Before anything is sent: nothing listens at the address, and the complaint is another."""
+        arguments = ("--policy", policy, "--url", url, "--model", "m", *tokenizer)
+        said = cli("collect", "arithmetic", *arguments, "--out", tmp_path / "run")
+        assert said.code == 2, said.err
+        assert "holds a name or password" in said.err
+        assert "SECRET" not in said.out + said.err
 
 
 class TestResuming:
