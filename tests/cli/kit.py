@@ -17,6 +17,7 @@ from agentenv.config.reading import stored_run
 from agentenv.engine.audit import audit
 from agentenv.records.clock_fields import differences
 from agentenv.records.episode import EpisodeRecord
+from agentenv.rollout.schedule import progress_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,12 @@ def n_facts(out: Path) -> int:
             return connection.execute("SELECT coalesce(max(id), 0) FROM facts").fetchone()[0]
         except sqlite3.OperationalError:
             return 0  # it is being made
+
+
+def n_done(out: Path) -> int:
+    """How many episodes have an attempt that is done."""
+    with stored_run(out) as stored:
+        return len(progress_of(stored.reader).done)
 
 
 def check_same(ours: dict[str, EpisodeRecord], theirs: dict[str, EpisodeRecord]) -> None:

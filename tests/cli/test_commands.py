@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
+from typing import Annotated, get_origin, get_type_hints
 
 import pytest
+import typer
+from agentenv.cli import collect, doctor, export, listing, serve, show, stats, verify
 from agentenv.config.reading import stored_run
+from agentenv.records.axes import BudgetKind
 from agentenv.records.codec import encode_fact
 from agentenv.records.facts import TurnSampled
 from agentenv.records.tokens import pack_ids
@@ -241,3 +247,67 @@ class TestUntrainable:
             )
         assert said.code == 0, said.err
         assert "trainable:" not in said.err + said.out
+
+
+def options(function: Callable[..., None]) -> dict[str, str | None]:
+    """Help text of each parameter of a command."""
+    hints = get_type_hints(function, include_extras=True)
+    return {name: hint.__metadata__[0].help for name, hint in hints.items() if get_origin(hint) is Annotated}
+
+
+class TestHelp:
+    @pytest.mark.parametrize("module", [collect, doctor, export, listing, serve, show, stats, verify])
+    def test_every_option_says_what_it_means(self, cli: Cli, module: ModuleType) -> None:
+        app, policy = typer.Typer(), typer.Typer()
+        module.register(app, policy)
+        (command,) = [*app.registered_commands, *policy.registered_commands]
+        assert command.callback is not None
+        assert command.callback.__doc__
+        assert [name for name, text in options(command.callback).items() if not text] == []
+
+    def test_budgets_are_named_by_kind(self) -> None:
+        text = options(collect.collect)["budget"] or ""
+        assert all(kind.value in text for kind in BudgetKind)
+
+    def test_what_may_differ_when_resuming_does(self, cli: Cli, tmp_path: Path) -> None:
+        """What the help promises: these and no others. The address is tried in tests/storage."""
+        base = ("collect", "arithmetic", "--policy", "scripted", "-n", 1, "--out", tmp_path / "run")
+        assert cli(*base).code == 0
+        text = options(collect.collect)["resume"] or ""
+        assert "--url" in text
+        free = {"--concurrency": 3, "--max-attempts": 2, "--reply-timeout": 5, "--durability": "power"}
+        assert all(name in text for name in free)
+        for name, value in free.items():
+            assert cli(*base, "--resume", name, value).code == 0
+        for name, value in {"--seed": 4, "--tool-timeout": 9, "--temperature": 0.5}.items():
+            assert name not in text
+            assert cli(*base, "--resume", name, value).code == 2
+
+
+class TestServe:
+    @pytest.mark.parametrize(
+        ("arguments", "says"),
+        [
+            (("--port", 99999), "99999 is not in the range 0<=x<=65535"),
+            (("--policy", "vllm"), "policy serve takes smollm2 or llamacpp, got 'vllm'"),
+        ],
+    )
+    def test_what_cannot_be_served_is_refused(self, cli: Cli, arguments: tuple[object, ...], says: str) -> None:
+        said = cli("policy", "serve", *arguments)
+        assert said.code == 2
+        assert says in said.err
+        assert "Traceback" not in said.err
+
+
+def test_a_default_folder_is_named_after_what_is_in_it(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two scripts of one suite do not meet in one folder; where one is taken, the error names the option."""
+    monkeypatch.chdir(tmp_path)
+    for policy in ("scripted", "scripted:nothing"):
+        assert cli("collect", "arithmetic", "--policy", policy, "-n", 1).code == 0
+    found = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert found == ["arithmetic-scripted", "arithmetic-scripted-nothing"]
+    again = cli("collect", "arithmetic", "--policy", "scripted", "-n", 1)
+    assert again.code == 2
+    assert "choose another folder (--out FOLDER)" in again.err
