@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-RUN    ?= runs/demo
+override DEMO_RUN := runs/demo
 
 .PHONY: help demo test test-all test-vllm check format bench coverage clean bubblewrap model
 
@@ -34,10 +34,11 @@ model: $(VENV)/user
 	@$(BIN)/python -m agentenv.local
 
 demo: model  ## Collect real rollouts with a small model on the CPU, and look at one.
-	@rm -rf $(RUN)
+	@! test -e $(DEMO_RUN) || { test -f $(DEMO_RUN)/manifest.json && rm -rf $(DEMO_RUN); } || { \
+	  echo "$(DEMO_RUN) is no run folder: move it away"; exit 1; }
 	$(BIN)/agentenv collect arithmetic --policy smollm2 --tasks 8 --shots 5 --temperature 0.3 --max-tokens 96 \
-	  --concurrency 4 --out $(RUN)
-	$(BIN)/agentenv show $(RUN) first
+	  --concurrency 4 --out $(DEMO_RUN)
+	$(BIN)/agentenv show $(DEMO_RUN) first
 
 test: bubblewrap $(VENV)/dev model  ## Everything a contributor needs, then lint, types, layers and the default tests.
 	$(MAKE) --no-print-directory check

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -15,6 +16,16 @@ def test_every_contract_of_the_layers_is_kept() -> None:
     done = subprocess.run([linter, "--no-cache"], capture_output=True, text=True, timeout=100, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stdout
     assert "4 kept, 0 broken" in done.stdout
+
+
+def test_the_test_kit_is_kept_out_of_every_product_module() -> None:
+    """A part that is added to the package is added to the contract."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (kept,) = [set(c["source_modules"]) for c in contracts if c.get("forbidden_modules") == ["agentenv.testing"]]
+    folder = ROOT / "agentenv"
+    parts = {path.parent.name for path in folder.glob("*/__init__.py")} | {path.stem for path in folder.glob("*.py")}
+    parts -= {"testing", "__init__", "__main__", "errors"}
+    assert kept >= {f"agentenv.{part}" for part in parts} | {"agentenv_tools", "agentenv_tasks"}
 
 
 def test_no_module_has_a_name_that_says_nothing() -> None:
