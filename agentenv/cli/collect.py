@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 def collect(  # noqa: PLR0913, PLR0917 - one parameter per flag
     suite: Annotated[str, typer.Argument(help="Registered suite, path of a suite.py, or module:attribute.")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; default runs/SUITE-POLICY.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Run folder; default runs/SUITE-POLICY[-SCRIPT].")
+    ] = None,
     policy: Annotated[
         str, typer.Option(help="vllm, smollm2, llamacpp, openai, scripted[:SCRIPT], replay:RUN.")
     ] = "smollm2",
@@ -35,13 +37,19 @@ def collect(  # noqa: PLR0913, PLR0917 - one parameter per flag
     seed: Annotated[int, typer.Option(help="Task i has seed SEED + i.")] = 0,
     level: Annotated[int, typer.Option(help="Difficulty.")] = 1,
     shots: Annotated[int, typer.Option(help="Worked examples in the prompt.")] = 0,
-    temperature: Annotated[float, typer.Option()] = 1.0,
-    top_p: Annotated[float, typer.Option()] = 1.0,
+    temperature: Annotated[float, typer.Option(help="0: greedy. Other than 1 may be untrainable.")] = 1.0,
+    top_p: Annotated[float, typer.Option(help="Keep the likeliest tokens of this much probability; 1: no cut.")] = 1.0,
     top_k: Annotated[int, typer.Option(help="0: no cut.")] = 0,
-    min_p: Annotated[float, typer.Option()] = 0.0,
-    repetition_penalty: Annotated[float, typer.Option()] = 1.0,
+    min_p: Annotated[float, typer.Option(help="Cut tokens below this share of the likeliest; 0: no cut.")] = 0.0,
+    repetition_penalty: Annotated[float, typer.Option(help="Above 1 discourages tokens seen before; 1: off.")] = 1.0,
     max_tokens: Annotated[int, typer.Option(help="Longest reply.")] = 2048,
-    budget: Annotated[list[str] | None, typer.Option(help="Collector budget KIND=LIMIT; may be repeated.")] = None,
+    budget: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Collector budget KIND=LIMIT; may be repeated. Kinds: turns, sampled_tokens, context_tokens, "
+            "tool_calls, wall_clock (seconds), cost (US dollars)."
+        ),
+    ] = None,
     show_budgets: Annotated[str, typer.Option(help="none, tool_result or first_message.")] = "none",
     compressor: Annotated[str, typer.Option(help="none, window:N, clear-tool-results:N[,keep=K].")] = "none",
     sandbox: Annotated[str, typer.Option(help="auto, or a provider of `agentenv list sandboxes`.")] = "auto",
@@ -51,7 +59,14 @@ def collect(  # noqa: PLR0913, PLR0917 - one parameter per flag
     max_attempts: Annotated[int, typer.Option(help="Attempts per episode where infrastructure gave way.")] = 3,
     snapshots: Annotated[bool, typer.Option(help="Keep workspaces by content hash.")] = True,
     durability: Annotated[str, typer.Option(help="process (survives kill -9) or power.")] = "process",
-    resume: Annotated[bool, typer.Option("--resume", help="Finish a run that was interrupted.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Finish a run that was interrupted: the same command, but for --concurrency, --max-attempts, "
+            "--reply-timeout, --durability and --url, which may differ.",
+        ),
+    ] = False,
 ) -> None:
     """Collect rollouts of a suite, every fact on disk before it is acted upon."""
     from agentenv.config.run_config import PolicyConfig, RunConfig, parse_budgets
@@ -95,17 +110,28 @@ def collect(  # noqa: PLR0913, PLR0917 - one parameter per flag
         snapshots=snapshots,
         durability=durability,
     )
-    folder = out or Path("runs") / f"{Path(suite).stem}-{policy.partition(':')[0]}"
+    folder = out or default_folder(suite, policy)
     said: list[str] = []
     try:
         tally = run(_collect(config, folder, resume=resume, said=said))
     except KeyboardInterrupt:
-        kept = f"Interrupted. {folder} keeps everything so far; the same command with --resume goes on."
-        print(kept, file=sys.stderr)
+        kept = f"Interrupted: {_n_done(folder)} of {config.tasks * config.group_size} episodes are done."
+        print(f"{kept} The same command with --resume finishes the run.", file=sys.stderr)
         raise typer.Exit(130) from None
     _report(folder, tally, said)
     if not tally.complete:
         raise typer.Exit(3)
+
+
+def default_folder(suite: str, policy: str) -> Path:
+    """Name a run folder after suite, policy and script, so that different runs do not meet.
+
+    >>> default_folder("path/to/sums.py", "scripted:nothing").name
+    'sums-scripted-nothing'
+    """
+    kind, _, rest = policy.partition(":")
+    parts = [Path(suite.replace(":", "-")).stem, kind, Path(rest).name]
+    return Path("runs") / "-".join(part for part in parts if part)
 
 
 async def _collect(config: RunConfig, out: Path, *, resume: bool, said: list[str]) -> Tally:
@@ -122,6 +148,19 @@ async def _collect(config: RunConfig, out: Path, *, resume: bool, said: list[str
                 print(warning, file=sys.stderr, flush=True)
             live.skip(len(opened.before.done))
             return await opened.collect()
+
+
+def _n_done(folder: Path) -> int:
+    """Count what is done on disk; 0 where the run was not begun yet."""
+    from agentenv.config.reading import stored_run
+    from agentenv.errors import ConfigError
+    from agentenv.rollout.schedule import progress_of
+
+    try:
+        with stored_run(folder) as stored:
+            return len(progress_of(stored.reader).done)
+    except ConfigError:
+        return 0
 
 
 def _report(folder: Path, tally: Tally, said: list[str]) -> None:

@@ -27,7 +27,7 @@ def command_line() -> typer.Typer:
         add_completion=False,
         rich_markup_mode=None,  # drawing help with rich costs more than all the rest of it
     )
-    policy_app = typer.Typer(help="A local engine.", no_args_is_help=True, rich_markup_mode=None)
+    policy_app = typer.Typer(help="Serve a local model.", no_args_is_help=True, rich_markup_mode=None)
     app.add_typer(policy_app, name="policy")
     app.callback(invoke_without_command=True)(root)
     for module in (collect, show, verify, stats, export, listing, doctor, serve):

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from agentenv.core.policy import Reply
+from agentenv.records.axes import StopReason
 from agentenv.records.facts import EpisodeEnded
 from agentenv.rollout.schedule import Slot, is_done
 
@@ -33,7 +34,7 @@ class LiveProgress:
         )
         self._task = self._bar.add_task("episodes", total=total, detail="")
         self._total = total
-        self._done = self._faulted = self._running = self._tokens = self._replies = 0
+        self._done = self._failed = self._cancelled = self._running = self._tokens = self._replies = 0
         self._began = self._printed = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -68,15 +69,18 @@ class LiveProgress:
         self._running -= 1
         if ending is not None and is_done(ending):
             self._done += 1
+        elif ending is None or ending.reason is StopReason.CANCELLED:
+            self._cancelled += 1
         else:
-            self._faulted += 1
+            self._failed += 1
         self._refresh()
 
     def _refresh(self) -> None:
         now = time.monotonic()
         rate = self._tokens / max(now - self._began, 1e-9)
-        faults = f", {self._faulted} attempts failed" if self._faulted else ""
-        detail = f"{self._running} running, {self._replies} replies, {rate:.0f} sampled tokens/s{faults}"
+        failed = f", {self._failed} attempts failed" if self._failed else ""
+        failed += f", {self._cancelled} cancelled" if self._cancelled else ""
+        detail = f"{self._running} running, {self._replies} replies, {rate:.0f} sampled tokens/s{failed}"
         self._bar.update(self._task, completed=self._done, detail=detail)
         if self._bar.disable and (now - self._printed > _LINE_EVERY_S):
             self._printed = now

@@ -12,18 +12,25 @@ if TYPE_CHECKING:
     from agentenv.config.run_config import PolicyConfig
 
 
+LOCAL = ("smollm2", "llamacpp")
+"""Policies whose engine runs in this process."""
+
+
 def serve(
     policy: Annotated[str, typer.Option(help="smollm2 or llamacpp.")] = "smollm2",
     model: Annotated[str | None, typer.Option(help="A GGUF file, for llamacpp.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
     context: Annotated[int | None, typer.Option(help="Window of each reply in tokens.")] = None,
     slots: Annotated[int, typer.Option(help="Replies at once.")] = 4,
     threads: Annotated[int, typer.Option(help="Threads of the engine.")] = 1,
 ) -> None:
     """Serve a local model until Ctrl-C; point --policy vllm --url at it."""
     from agentenv.config.run_config import PolicyConfig
+    from agentenv.errors import UsageError
 
+    if policy not in LOCAL:
+        raise UsageError(f"policy serve takes {' or '.join(LOCAL)}, got {policy!r}")
     config = PolicyConfig(kind=policy, model=model, context_window=context, slots=slots, threads=threads)
     run(_serve(config, host, port))
 

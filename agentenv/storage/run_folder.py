@@ -148,12 +148,14 @@ def _refuse_foreign(path: Path) -> None:
     strange = sorted({entry.name for entry in path.iterdir()} - {_LOCK, _JOURNAL, _BLOBS})
     foreign = [name for name in strange if not name.startswith(f".{_MANIFEST}.")]
     if foreign:
-        raise ConfigError(f"{path} is not empty and holds no run (it has {foreign[0]!r}). Choose another folder.")
+        raise ConfigError(
+            f"{path} is not empty and holds no run (it has {foreign[0]!r}). Choose another folder (--out FOLDER)."
+        )
 
 
 def _refuse_run(path: Path) -> None:
     if (path / _MANIFEST).exists():
-        raise ConfigError(f"{path} holds a run already. Resume it (--resume), or choose another folder.")
+        raise ConfigError(f"{path} holds a run already. Resume it (--resume), or choose another folder (--out FOLDER).")
 
 
 def _write(path: Path, manifest: Mapping[str, Any]) -> None:
