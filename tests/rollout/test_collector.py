@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +15,10 @@ from agentenv.envs.plan import EpisodeOptions
 from agentenv.errors import ConfigError, HarnessFault, PolicyServerFault
 from agentenv.records.axes import BudgetOwner, CallStatus, FaultDomain, Finish, Outcome, Scoring, StopReason
 from agentenv.records.constraints import CheckerSpec
-from agentenv.records.facts import EpisodeEnded
+from agentenv.records.facts import EpisodeEnded, Fact
 from agentenv.records.tokens import Sampled, pack_ids, pack_logprobs
 from agentenv.rollout.schedule import Slot
+from agentenv.testing.stores import InMemoryStore
 from agentenv.toolkit.suite import Variant, rule
 
 from tests.rollout.kit import (
@@ -56,6 +58,29 @@ class TestGroups:
         seeds = [step.seed for record in records for step in record.steps]
         assert len(set(seeds)) == len(seeds) == 24
 
+    async def test_a_task_is_made_once_for_its_group_and_its_attempts(self, tmp_path: Path) -> None:
+        """Making one takes the loop's time, which every other episode waits for."""
+        made: list[int] = []
+        failed: set[str] = set()
+
+        def make(draw: Variant) -> Task:
+            made.append(draw.seed)
+            return sums(draw)
+
+        async def hook(request: SampleRequest) -> None:
+            episode, attempt, _ = request.request_id.rsplit(".", 2)
+            if attempt == "1":
+                failed.add(episode)
+                raise PolicyServerFault("lost")
+
+        options = {"concurrency": 2}
+        suite = _Unhashed(make)
+        tally = await collect(
+            tmp_path / "run", tasks=3, group_size=4, suite=suite, policy=Hooked(hook), options=options
+        )
+        assert (tally.done, len(failed), tally.attempts) == (12, 12, 24)
+        assert made == [0, 1, 2]
+
     async def test_an_observer_hears_of_every_attempt_and_reply(self, tmp_path: Path) -> None:
         heard: list[str] = []
 
@@ -72,6 +97,21 @@ class TestGroups:
 
         await collect(tmp_path / "run", tasks=1, observer=Listener())
         assert heard == ["began e000000.0 1", "replied", "replied", "ended e000000.0 final_answer"]
+
+
+class _Unhashed:
+    """A suite whose tasks may carry what has no content hash."""
+
+    name, size, levels, sha256 = "sums", 1000, (1,), "0" * 64
+
+    def __init__(self, make: Callable[[Variant], Task]) -> None:
+        self._make = make
+
+    def task(self, seed: int, level: int = 1) -> Task:
+        return self._make(Variant(suite="sums", seed=seed, level=level))
+
+    def demonstrations(self, n: int, level: int = 1) -> tuple[()]:
+        return ()
 
 
 class TestConcurrency:
@@ -382,6 +422,18 @@ class TestDisk:
         tally = await collect(tmp_path / "run", tasks=60, group_size=2)
         assert tally.complete
         assert tally.done_before == len({record.episode_id for record in done})
+
+    async def test_a_worker_that_ends_without_a_word_is_told_of(self, tmp_path: Path) -> None:
+        """A stray cancellation ends a task group's task quietly; what it had left to do must not be passed over."""
+
+        class Stray(InMemoryStore):
+            async def append(self, key: AttemptKey, *facts: Fact) -> None:
+                if key.episode_id >= "e000002":
+                    raise asyncio.CancelledError
+                await super().append(key, *facts)
+
+        with pytest.raises(HarnessFault, match=r"4 of 6 episodes were neither done nor failed"):
+            await collect(tmp_path / "run", tasks=6, parts={"writer": Stray()}, options={"concurrency": 1})
 
     async def test_nothing_to_do_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="at least one task"):

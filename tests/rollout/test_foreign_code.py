@@ -36,7 +36,7 @@ from tests.rollout.kit import Hooked, audited, collect, renderer, right, suite_o
 TASKS = 3
 
 Act = Callable[[], Any]
-"""Raises, or gives garbage."""
+"""Raises, gives garbage, or gives something to wait for, where it is called from what waits."""
 
 
 def cancellation() -> None:
@@ -68,7 +68,8 @@ class Wrapped:
 def soon(act: Act) -> Callable[..., Any]:
     async def method(*_: Any, **__: Any) -> Any:
         await asyncio.sleep(0)
-        return act()
+        given = act()
+        return await given if asyncio.iscoroutine(given) else given
 
     return method
 
