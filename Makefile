@@ -36,16 +36,16 @@ model: $(VENV)/user
 demo: model  ## Collect real rollouts with a small model on the CPU, and look at one.
 	@! test -e $(DEMO_RUN) || { test -f $(DEMO_RUN)/manifest.json && rm -rf $(DEMO_RUN); } || { \
 	  echo "$(DEMO_RUN) is no run folder: move it away"; exit 1; }
-	$(BIN)/agentenv collect arithmetic --policy smollm2 --tasks 8 --shots 5 --temperature 0.3 --max-tokens 96 \
-	  --concurrency 4 --out $(DEMO_RUN)
+	$(BIN)/agentenv collect arithmetic --policy smollm2 --tasks 8 --shots 5 --temperature 1 --max-tokens 96 \
+	  --slots 2 --concurrency 2 --out $(DEMO_RUN)
 	$(BIN)/agentenv show $(DEMO_RUN) first
 
 test: bubblewrap $(VENV)/dev model  ## Everything a contributor needs, then lint, types, layers and the default tests.
 	$(MAKE) --no-print-directory check
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n 2 --dist loadfile
 
 test-all: bubblewrap $(VENV)/dev model  ## The slow tests too.
-	$(BIN)/pytest -q -m 'not vllm'
+	HYPOTHESIS_PROFILE=broad $(BIN)/pytest -q -n 2 --dist loadfile -m 'not vllm'
 
 test-vllm: $(VENV)/dev  ## Install a real vLLM for CPU in a venv of its own, serve a tiny model, run the contract tests.
 	$(PYTHON) tests/vllm/engine/install.py
