@@ -105,9 +105,11 @@ class Episode(AsyncResource):
         self._parts = parts
         self._options = options
         self._toolbox = Toolbox(plan.task.tools)
-        opening = settled(opening_fact(plan, parts, options, self._toolbox.specs), of=f"task {plan.task.id}")
+        specs = self._toolbox.specs
+        opening = settled(opening_fact(plan, parts, options, specs), of=f"task {plan.task.id}")
         assert isinstance(opening, EpisodeStarted)
-        self._opening = opening
+        # Episodes share one set of schemas: a copy for each would be half of what an episode keeps in memory.
+        self._opening = replace(opening, tools=specs) if opening.tools == specs else opening
         Ledger(self._opening.budgets)
         self._rules = RuleWatch(self._opening.constraints, parts.checker, parts.renderer.tokenizer)
         self._resources = AsyncExitStack()
