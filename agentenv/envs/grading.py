@@ -14,6 +14,7 @@ from typing import cast
 
 from agentenv.core.boundary import is_its_own
 from agentenv.core.deadline import Deadline, DeadlineReached
+from agentenv.core.origin import raised
 from agentenv.core.sandbox import Sandbox
 from agentenv.core.task import Grade, GradeState, Task
 from agentenv.engine.effects import Score
@@ -53,7 +54,7 @@ async def grade(effect: Score, task: Task, sandbox: Sandbox | None) -> Scored:
             raise
         if isinstance(error, DeadlineReached) and error.deadline is deadline:
             return _timed_out(task, began)
-        fault = GraderFault.permanent(f"the grader of {task.id} raised {type(error).__name__}: {error}")
+        fault = GraderFault.permanent(f"the grader of {task.id} {raised(error)}")
         return _unscored(Scoring.FAILED, fault, began)
     if deadline.passed:  # it held the loop, so that nothing could stop it
         return _timed_out(task, began)

@@ -100,6 +100,9 @@ class Endings:
     """By stop reason; ``interrupted`` for an attempt that never ended."""
     scorings: Mapping[str, int]
     faults: Mapping[str, int]
+    """By whose fault."""
+    fault_texts: Mapping[str, int]
+    """By class and message, most frequent first."""
     outcomes: Mapping[str, int]
     success: SuccessRate
     reward: MeanReward
@@ -112,9 +115,12 @@ class EndingSums:
     axes: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     n: Counter[str] = field(default_factory=Counter[str])
     reward: float = 0.0
+    fault_texts: Counter[str] = field(default_factory=Counter[str])
 
     def add(self, record: EpisodeRecord) -> None:
         """Count one episode."""
+        if record.fault is not None:
+            self.fault_texts[f"{record.fault.error}: {record.fault.message}"] += 1
         self.axes["reason", "interrupted" if record.reason is None else str(record.reason)] += 1
         self.axes["scoring", str(record.scoring)] += 1
         self.axes["fault", str(record.fault_domain)] += 1
@@ -135,6 +141,7 @@ class EndingSums:
             reasons=self._axis("reason"),
             scorings=self._axis("scoring"),
             faults=self._axis("fault"),
+            fault_texts=dict(self.fault_texts.most_common()),
             outcomes=self._axis("outcome"),
             success=SuccessRate(
                 scored_successes=n["scored_success"], successes=n["success"], n_scored=n["scored"], n_all=n["all"]

@@ -10,12 +10,13 @@ from agentenv.metrics.stats import RunStats
 def stats_text(stats: RunStats) -> str:
     """Give the numbers of a run as lines of text."""
     lines = [
-        f"episodes     {stats.episodes} in {stats.groups} groups, {stats.attempts} attempts ({stats.retried} retried)",
+        f"episodes     {stats.episodes} in {stats.groups} groups, {stats.attempts} attempts{_again(stats)}",
         f"ended        {_counts(stats.endings.reasons)}",
         f"             {stats.endings.terminated} terminated, {stats.endings.truncated} truncated",
         f"scoring      {_counts(stats.endings.scorings)}",
         f"outcome      {_counts(stats.endings.outcomes)}",
         f"faults       {_counts(stats.endings.faults)}",
+        *_commonest_fault(stats),
         *_success(stats),
         *_reward(stats),
         *_budgets(stats),
@@ -25,6 +26,19 @@ def stats_text(stats: RunStats) -> str:
         *_breaches(stats),
     ]
     return "\n".join(lines)
+
+
+def _again(stats: RunStats) -> str:
+    return f": {stats.retried} tried again" if stats.retried else ""
+
+
+def _commonest_fault(stats: RunStats) -> Iterator[str]:
+    """Quote the fault that most episodes ended by: mostly one bug of the user's own."""
+    texts = stats.endings.fault_texts
+    if texts:
+        text, count = next(iter(texts.items()))
+        others = len(texts) - 1
+        yield f"             {count} x {text}" + (f" (and {others} others)" if others else "")
 
 
 def _counts(counts: Mapping[str, int]) -> str:
@@ -75,7 +89,7 @@ def _tokens(stats: RunStats) -> Iterator[str]:
     )
     yield (
         f"tokens/s     of wall-clock: {_rate(stats.sampled_per_s)} sampled, {_rate(stats.trainable_per_s)} trainable; "
-        f"while generating: {_rate(stats.sampled_per_generating_s)} sampled, "
+        f"per episode, while generating: {_rate(stats.sampled_per_generating_s)} sampled, "
         f"{_rate(stats.trainable_per_generating_s)} trainable"
     )
     if stats.cost_usd:

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from typing import Any
 
 from agentenv.core.deadline import Deadline, DeadlineReached
+from agentenv.core.origin import raised
 from agentenv.core.policy import Policy, PolicyIdentity, Reply, SampleRequest
 from agentenv.core.renderer import Renderer
 from agentenv.core.task import Script, ScriptView, Task, Turn
@@ -153,7 +154,7 @@ def _ask(renderer: Renderer, script: Script, request: SampleRequest, owner: str)
     try:
         answer: Any = script(view)
     except (Exception, SystemExit) as error:
-        raise TaskFault(f"{owner} raised {type(error).__name__} in turn {request.turn}: {error}") from error
+        raise TaskFault(f"{owner}, in turn {request.turn}, {raised(error)}") from error
     if not isinstance(answer, Turn):
         raise TaskFault(f"{owner} gave a {type(answer).__name__} in turn {request.turn}, expected a Turn")
     return answer

@@ -32,6 +32,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agentenv.core.hashing import content_hash, files_sha256, sha256_of
+from agentenv.core.origin import raised
 from agentenv.core.task import Grade, GradeState, OnText, Script, ScriptView, Task, Turn
 from agentenv.errors import AgentEnvError, ConfigError, TaskFault
 from agentenv.records.axes import BudgetKind, BudgetOwner
@@ -176,7 +177,7 @@ class SeededSuite:
             raise
         except Exception as error:
             raise TaskFault.permanent(
-                f"suite {self.name!r} could not make seed {seed} of level {level}: {type(error).__name__}: {error}"
+                f"suite {self.name!r} could not make seed {seed} of level {level}: it {raised(error)}"
             ) from error
         return _completed(task)
 

@@ -14,6 +14,7 @@ import anyio
 
 from agentenv.core.boundary import is_its_own
 from agentenv.core.deadline import Deadline, DeadlineReached
+from agentenv.core.origin import raised
 from agentenv.core.tool import InvalidArguments, Result, Tool, ToolContext
 from agentenv.errors import Fault, ToolFault, UsageError
 from agentenv.records.axes import CallStatus
@@ -146,8 +147,7 @@ class Toolbox:
         except BaseException as error:
             if not is_its_own(error):
                 raise
-            text = f"tool {call.name!r} raised {type(error).__name__}: {visible(str(error)[:200])}"
-            raise ToolFault.permanent(text) from error
+            raise ToolFault.permanent(f"tool {call.name!r} {visible(raised(error))}") from error
 
 
 async def _breathe(deadline: Deadline) -> None:

@@ -2,17 +2,27 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from agentenv.errors import UsageError
 from agentenv.metrics.rates import wilson_interval
 from agentenv.metrics.stats import RunStats, summarise
 from agentenv.metrics.text import stats_text
-from agentenv.records.axes import BudgetKind, BudgetOwner, CompactionOutcome, Distribution, Outcome, Scoring, StopReason
+from agentenv.records.axes import (
+    BudgetKind,
+    BudgetOwner,
+    CompactionOutcome,
+    Distribution,
+    FaultDomain,
+    Outcome,
+    Scoring,
+    StopReason,
+)
 from agentenv.records.budgets import BudgetState
 from agentenv.records.compaction import Compaction
 from agentenv.records.constraints import Breach
-from agentenv.records.episode import EpisodeRecord
+from agentenv.records.episode import EpisodeRecord, FaultReport
 from agentenv.testing.episodes import EpisodeBuilder, episode_records, reply
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -243,3 +253,22 @@ def test_wilson_interval_holds_the_share(case: tuple[int, int]) -> None:
     assert successes / n - 1e-12 <= high <= 1.0
     mirrored = wilson_interval(n - successes, n)
     assert mirrored == pytest.approx((1 - high, 1 - low))
+
+
+def test_the_commonest_fault_is_quoted() -> None:
+    """Whoever has one bug in a tool reads it under the summary, not in one record of many."""
+    bug = FaultReport(domain=FaultDomain.TOOL, error="ToolFault", message="tool 'f' raised KeyError (own.py:7)")
+    other = FaultReport(domain=FaultDomain.SANDBOX, error="SandboxFault", message="gone")
+    faults = [other, bug, bug]
+    records = [
+        replace(episode(name).end(StopReason.FAULT, reward=None), fault=fault)
+        for name, fault in zip("abc", faults, strict=True)
+    ]
+    assert "2 x ToolFault: tool 'f' raised KeyError (own.py:7) (and 1 others)" in stats_text(summarise(records))
+    assert " x " not in stats_text(summarise([episode("a").end()]))
+
+
+def test_attempts_say_how_many_episodes_were_tried_again() -> None:
+    records = [episode("a").end(StopReason.FAULT, reward=None), episode("a", attempt=2).end(), episode("b").end()]
+    assert "2 in 1 groups, 3 attempts: 1 tried again" in stats_text(summarise(records))
+    assert "tried again" not in stats_text(summarise(records[2:]))

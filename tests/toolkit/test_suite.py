@@ -221,7 +221,7 @@ class TestChecks:
         def fail(task: Task) -> Task:
             raise KeyError(task.id)
 
-        with pytest.raises(TaskFault, match="'changed' could not make seed 2 of level 1: KeyError") as caught:
+        with pytest.raises(TaskFault, match="'changed' could not make seed 2 of level 1: it raised KeyError") as caught:
             suite_of(fail).task(2)
         assert not caught.value.retryable
 
