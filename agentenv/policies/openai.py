@@ -28,6 +28,12 @@ _PATH = "/v1/chat/completions"
 _FINISHES = {"stop": Finish.STOP, "tool_calls": Finish.STOP, "function_call": Finish.STOP, "length": Finish.LENGTH}
 _UNPARSED = "unparsed_arguments"
 """Argument that carries what the model wrote where it was no JSON object; no tool has it, so the model is told."""
+_UNNAMED = "unnamed"
+"""Stands for the name of a call that has none; no tool has it, so the model is told."""
+_MOST_CALLS = 128
+"""Of one reply, as many as renderers read."""
+_MOST_LEVELS = 48
+"""Of nesting in arguments; renderers read some more, the call around them included."""
 
 
 class _Function(msgspec.Struct):
@@ -238,7 +244,7 @@ def _tool(spec: ToolSpec) -> dict[str, Any]:
 def _read(body: bytes) -> _Choice:
     try:
         choices = _decoder.decode(body).choices
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PolicyServerFault(
             f"The answer of {_PATH} is no chat completion: {error}. It begins {body[:120]!r}."
         ) from error
@@ -248,23 +254,42 @@ def _read(body: bytes) -> _Choice:
 
 
 def _calls(given: list[_Call]) -> tuple[list[ToolCall], tuple[str, ...]]:
+    """Read what the model called, in a form that a renderer can write.
+
+    What it cannot write is the model's mistake, not the server's: it is changed, with a note, and the environment
+    answers it.
+    """
     calls: list[ToolCall] = []
     notes: list[str] = []
-    for index, call in enumerate(given):
-        arguments = _arguments(call.function.arguments)
+    for index, call in enumerate(given[:_MOST_CALLS]):
+        name, arguments = call.function.name.strip() or _UNNAMED, _arguments(call.function.arguments)
         if _UNPARSED in arguments:
-            notes.append(f"the arguments of call {index} ({call.function.name}) are no JSON object")
-        calls.append(ToolCall(id=call.id or f"c{index}", name=call.function.name, arguments=arguments))
+            notes.append(f"the arguments of call {index} ({name:.80}) are no JSON object of moderate depth")
+        calls.append(ToolCall(id=call.id or f"c{index}", name=name, arguments=arguments))
+    if len(given) > len(calls):
+        notes.append(f"the reply has {len(given)} calls; only the first {len(calls)} were taken")
     return calls, tuple(notes)
 
 
 def _arguments(given: str | dict[str, Any] | None) -> dict[str, Any]:
-    if isinstance(given, dict):
-        return given
     if not given:
         return {}
+    text = given if isinstance(given, str) else _encoder.encode(given).decode()
     try:
-        decoded = msgspec.json.decode(given)
-    except msgspec.DecodeError:
-        return {_UNPARSED: given}
-    return decoded if isinstance(decoded, dict) else {_UNPARSED: given}
+        decoded: Any = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return {_UNPARSED: text}
+    return decoded if isinstance(decoded, dict) and not _too_deep(decoded) else {_UNPARSED: text}
+
+
+def _too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_MOST_LEVELS):
+        level = [item for node in level if isinstance(node, (dict, list)) for item in _items(node)]
+        if not level:
+            return False
+    return True
+
+
+def _items(node: Any) -> list[Any]:
+    return list(node.values()) if isinstance(node, dict) else node

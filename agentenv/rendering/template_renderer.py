@@ -14,7 +14,7 @@ from agentenv.core.renderer import RendererIdentity
 from agentenv.errors import UsageError
 from agentenv.records.messages import Message, ParsedTurn, Role, ToolCall, ToolSpec
 from agentenv.rendering.calls.reasoning import CLOSE, OPEN, split_reasoning
-from agentenv.rendering.calls.style import CallStyle, WrittenCall
+from agentenv.rendering.calls.style import CallStyle, WrittenCall, bounded
 from agentenv.rendering.carriers import ChatBuilder, describe_tools, tool_schema
 from agentenv.rendering.chat_template import ChatMessage, ChatTemplate, TemplateRefusal
 from agentenv.rendering.control_text import ControlText, ControlTokenizer, Escaper
@@ -115,7 +115,7 @@ class TemplateRenderer:
         if not self._dropped.isdisjoint(body):
             body = [number for number in body if number not in self._dropped]
         reply = split_reasoning(self._tokenizer.decode(body), opened=self._form.opens_reasoning)
-        found = self._style.parse(reply.rest)
+        found = bounded(self._style.parse(reply.rest))
         calls = tuple(
             ToolCall(id=f"t{turn}c{index}", name=call.name, arguments=call.arguments)
             for index, call in enumerate(found.calls)

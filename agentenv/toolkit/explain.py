@@ -33,6 +33,7 @@ _LIMITS = {
 }
 _EXCERPT_CHARS = 60
 _NAMES_SHOWN = 50
+_UNEXPECTED_SHOWN = 8
 
 
 def expected(schema: Mapping[str, Any]) -> str:
@@ -88,6 +89,15 @@ def unexpected(name: str, known: Iterable[str]) -> str:
     """Say that there is no such argument."""
     names = list(known)
     return f'there is no argument "{clip(name)}".{near(name, names)} Arguments: {", ".join(names) or "none"}'
+
+
+def all_unexpected(names: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Say so of each of them; of a great many, of the first ones and how many more there are."""
+    given, known = list(names), list(known)
+    said = [unexpected(name, known) for name in given[:_UNEXPECTED_SHOWN]]
+    if len(given) > len(said):
+        said.append(f"and {len(given) - len(said)} more arguments that do not exist")
+    return said
 
 
 def wrong(name: str, schema: Mapping[str, Any], value: Any, detail: str = "") -> str:

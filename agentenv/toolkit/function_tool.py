@@ -136,7 +136,7 @@ class FunctionTool:
                     problems.append(explain.wrong(name, properties[name], arguments[name], _inner_place(error)))
             elif name in required:
                 problems.append(explain.missing(name, properties[name]))
-        problems += [explain.unexpected(str(name), properties) for name in arguments if name not in properties]
+        problems += explain.all_unexpected([str(name) for name in arguments if name not in properties], properties)
         return problems or ["the arguments cannot be read together"]
 
     async def _awaited(self, values: dict[str, Any], deadline: Deadline) -> Any:

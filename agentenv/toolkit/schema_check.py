@@ -42,11 +42,10 @@ def problems_of(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> list
         explain.missing(name, properties.get(name, {})) for name in schema.get("required", ()) if name not in arguments
     ]
     for name, value in arguments.items():
-        if name in properties:
-            if not fits(value, properties[name]):
-                found.append(explain.wrong(name, properties[name], value))
-        elif schema.get("additionalProperties") is False:
-            found.append(explain.unexpected(name, properties))
+        if name in properties and not fits(value, properties[name]):
+            found.append(explain.wrong(name, properties[name], value))
+    if schema.get("additionalProperties") is False:
+        found += explain.all_unexpected([name for name in arguments if name not in properties], properties)
     return found
 
 

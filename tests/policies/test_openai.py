@@ -59,6 +59,21 @@ async def test_arguments_that_are_no_object_are_passed_on_and_noted(arguments: s
     assert "no JSON object" in reply.sampled.notes[0]
 
 
+@pytest.mark.parametrize("levels", [60, 900, 100_000])
+async def test_arguments_nested_too_deeply_are_passed_on_as_text(levels: int) -> None:
+    arguments = '{"a": ' * levels + "1" + "}" * levels
+    reply = await reply_to(call(arguments))
+    assert "moderate depth" in reply.sampled.notes[0]
+    assert reply.sampled.n > 0
+
+
+async def test_calls_that_no_renderer_can_write_are_the_models_mistake() -> None:
+    unnamed = {"function": {"name": " ", "arguments": "{}"}}
+    reply = await reply_to({"tool_calls": [unnamed] * 300})
+    assert reply.sampled.notes[0] == "the reply has 300 calls; only the first 128 were taken"
+    assert RENDERER.parse(unpack_ids(reply.sampled.completion_ids), 0).calls[0].name == "unnamed"
+
+
 async def test_a_call_without_arguments_has_none() -> None:
     (parsed,) = RENDERER.parse(unpack_ids((await reply_to(call(None))).sampled.completion_ids), 0).calls
     assert parsed.arguments == {}
