@@ -108,7 +108,7 @@ class Episode(AsyncResource):
         specs = self._toolbox.specs
         opening = settled(opening_fact(plan, parts, options, specs), of=f"task {plan.task.id}")
         assert isinstance(opening, EpisodeStarted)
-        # Episodes share one set of schemas: a copy for each would be half of what an episode keeps in memory.
+        # Episodes share their tools' schemas, which may be long, instead of each keeping the copy that was read.
         self._opening = replace(opening, tools=specs) if opening.tools == specs else opening
         Ledger(self._opening.budgets)
         self._rules = RuleWatch(self._opening.constraints, parts.checker, parts.renderer.tokenizer)
