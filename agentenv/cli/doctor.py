@@ -15,20 +15,20 @@ def doctor() -> None:
 
     print(f"python {platform.python_version()} on {platform.platform()}")
     for extra, package in EXTRAS.items():
-        print(f"extra {extra:<9} {_installed(package, extra)}")
+        print(f"extra {extra:<9} {_installed(package)}")
     broken = run(_sandboxes())
     print(f"model smollm2    {_model()}")
     if broken:
         raise typer.Exit(1)
 
 
-def _installed(package: str, extra: str) -> str:
+def _installed(package: str) -> str:
     from importlib.metadata import PackageNotFoundError, version
 
     try:
         return f"{package} {version(package)}"
     except PackageNotFoundError:
-        return f"missing: pip install 'agentenv[{extra}]'"
+        return f"missing: pip install {package}"
 
 
 async def _sandboxes() -> bool:

@@ -47,7 +47,14 @@ def _exporters() -> list[tuple[str, str]]:
     return [(name, (make.__doc__ or "").split("\n")[0]) for name, make in EXPORTERS.items()]
 
 
+def _columns() -> list[tuple[str, str]]:
+    from agentenv.exporters.schema import COLUMNS
+
+    return [(name, f"{kind}  {meaning}") for name, kind, meaning in COLUMNS]
+
+
 KINDS: dict[str, Callable[[], list[tuple[str, str]]]] = {
+    "columns": _columns,
     "compressors": _compressors,
     "exporters": _exporters,
     "policies": _policies,
@@ -58,7 +65,7 @@ KINDS: dict[str, Callable[[], list[tuple[str, str]]]] = {
 
 
 def list_things(kind: Annotated[str, typer.Argument(help=", ".join(KINDS))]) -> None:
-    """List suites, tools, compressors, sandboxes, policies or exporters."""
+    """List suites, tools, compressors, sandboxes, policies, exporters, or the columns of what they export."""
     from agentenv.errors import UnknownNameError
 
     if kind not in KINDS:

@@ -33,14 +33,14 @@ class ParquetExporter:
         """Write a file atomically, holding one row group in memory.
 
         Raises:
-            ConfigError: pyarrow is missing; it comes with the extra ``parquet``.
+            ConfigError: pyarrow is missing.
             HarnessFault: The disk is full or gone.
         """
         try:
             import pyarrow as pa
             import pyarrow.parquet as pq
         except ImportError as error:
-            raise ConfigError("Export to Parquet needs pyarrow: pip install 'agentenv[parquet]'.") from error
+            raise ConfigError("Export to Parquet needs pyarrow: pip install pyarrow.") from error
         report = LossReport()
         schema = arrow_schema().with_metadata({"agentenv.row_version": str(ROW_VERSION)})
         with written_atomically(path) as beside, pq.ParquetWriter(beside, schema, compression="zstd") as writer:

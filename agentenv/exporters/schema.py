@@ -83,10 +83,12 @@ COLUMNS: tuple[tuple[str, str, str], ...] = (
 
 
 def arrow_schema() -> Any:
-    """Give the columns as a ``pyarrow.Schema``."""
+    """Give the columns as a ``pyarrow.Schema``; the metadata of each field says under ``meaning`` what it means."""
     import pyarrow as pa
 
-    return pa.schema([pa.field(name, _arrow_type(kind)) for name, kind, _ in COLUMNS])
+    return pa.schema(
+        [pa.field(name, _arrow_type(kind), metadata={"meaning": meaning}) for name, kind, meaning in COLUMNS]
+    )
 
 
 def _arrow_type(kind: str) -> Any:

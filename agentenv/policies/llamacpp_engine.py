@@ -90,7 +90,7 @@ class LlamaEngine:
             import xllamacpp
         except ImportError as error:
             raise ConfigError(
-                "The policy llamacpp needs the package xllamacpp: pip install 'agentenv[local]'."
+                "The policy llamacpp needs the package xllamacpp: pip install xllamacpp."
             ) from error
         _check_gguf(settings.model_path)
         binding: Any = xllamacpp  # a compiled module without types

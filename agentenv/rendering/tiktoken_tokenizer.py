@@ -148,7 +148,7 @@ def _tiktoken() -> ModuleType:
     try:
         import tiktoken
     except ImportError as error:
-        raise ConfigError("OpenAI vocabularies need tiktoken: pip install 'agentenv[tiktoken]'.") from error
+        raise ConfigError("OpenAI vocabularies need tiktoken: pip install tiktoken.") from error
     return tiktoken
 
 

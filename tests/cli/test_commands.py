@@ -189,6 +189,7 @@ class TestList:
             ("sandboxes", {"bwrap"}),
             ("policies", {"vllm", "smollm2", "llamacpp", "openai", "scripted", "replay"}),
             ("exporters", {"jsonl", "parquet"}),
+            ("columns", {"token_ids", "train_mask", "row_weight"}),
         ],
     )
     def test_everything_there_is(self, cli: Cli, kind: str, names: set[str]) -> None:

@@ -137,8 +137,8 @@ def test_folder_that_cannot_be_made(tmp_path: Path) -> None:
         EXPORTERS["jsonl"]().write([], tmp_path / "file" / "rows.jsonl")
 
 
-def test_missing_pyarrow_names_the_extra(tmp_path: Path) -> None:
-    """Without the optional dependency the error says which extra brings it; JSON lines works without."""
+def test_missing_pyarrow_says_what_to_install(tmp_path: Path) -> None:
+    """Without the optional dependency the error says how to get it; JSON lines works without."""
     code = (
         "import sys; sys.modules['pyarrow'] = None\n"
         "from pathlib import Path; from agentenv.errors import ConfigError\n"
@@ -149,5 +149,13 @@ def test_missing_pyarrow_names_the_extra(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert "agentenv[parquet]" in done.stdout
+    assert "pip install pyarrow" in done.stdout
     assert [entry.name for entry in tmp_path.iterdir()] == ["rows.jsonl"]
+
+
+def test_a_file_says_what_its_columns_mean(tmp_path: Path) -> None:
+    """Whoever has the file alone still reads what each column is."""
+    path = tmp_path / "rows.parquet"
+    EXPORTERS["parquet"]().write([EpisodeBuilder().prompt([1]).turn(reply([2])).end()], path)
+    found = {field.name: (field.metadata or {}).get(b"meaning", b"").decode() for field in pq.read_schema(path)}
+    assert found == {name: meaning for name, _, meaning in COLUMNS}
