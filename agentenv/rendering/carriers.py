@@ -167,7 +167,7 @@ class ChatBuilder:
             return number
         if match := _NUMBERED.fullmatch(number):
             turn, call = int(match.group(1)), int(match.group(2))
-            return f"t{turn:05d}c{call:02d}"
+            return f"t{turn:05d}c{call:02d}" if turn < 100_000 and call < 100 else f"{1000 * turn + call:09d}"
         kept = "".join(letter for letter in number if letter.isascii() and letter.isalnum())
         return kept[-_LONG_ID:].rjust(_LONG_ID, "0")
 

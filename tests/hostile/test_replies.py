@@ -13,7 +13,7 @@ from agentenv.core.policy import SampleRequest
 from agentenv.core.renderer import Renderer
 from agentenv.records.axes import CallStatus, StopReason
 from agentenv.records.episode import EpisodeRecord
-from agentenv.records.messages import Role
+from agentenv.records.messages import Role, ToolCall
 from agentenv.rendering.calls.style import MOST_CALLS, MOST_ERRORS
 from agentenv.rendering.loading import byte_renderer, load_renderer
 
@@ -127,6 +127,12 @@ class TestFloods:
         assert len(step.parsed.calls) == len(step.results) == MOST_CALLS
         assert f"Only the first {MOST_CALLS}" in step.parsed.errors[-1].reason
         assert n_shown(record) == MOST_CALLS + 1
+
+    async def test_more_than_a_hundred_calls_in_every_style(self, tmp_path: Path, renderer: Renderer) -> None:
+        calls = [ToolCall(id=f"t0c{n}", name="echo", arguments={"text": f"{n}"}) for n in range(MOST_CALLS)]
+        ids = renderer.compose("", calls)
+        record = await play(tmp_path / "run", lambda request: ids, Game(renderer=renderer, turns=2))
+        assert [result.text for result in record.steps[1].results] == [f"{n}" for n in range(MOST_CALLS)]
 
     @pytest.mark.parametrize("one", ["<tool_call>", "</tool_call>", "<tool_call>{</tool_call>"])
     async def test_thousands_of_mistakes(self, tmp_path: Path, one: str) -> None:

@@ -67,7 +67,7 @@ def test_deep_values_do_not_fit() -> None:
 
 @given(arguments=st.dictionaries(st.text(max_size=3), JSON))
 def test_any_json_object_gives_texts(arguments: dict[str, Any]) -> None:
-    """Law: no arguments raise: each one that is unknown is a line (of many, the first), and without a schema none is."""
+    """Law: no arguments raise: each one that is unknown is a line (of many, the first); without a schema none is."""
     assert problems_of(arguments, {}) == []
     assert len(problems_of(arguments, {"properties": {}, "additionalProperties": False})) == min(len(arguments), 9)
     null = {name: {"type": "null"} for name in arguments}
