@@ -27,10 +27,14 @@ def collect(  # noqa: PLR0913, PLR0917 - one parameter per flag
     model: Annotated[str | None, typer.Option(help="Served model name, or a GGUF file.")] = None,
     tokenizer: Annotated[str | None, typer.Option(help="Model folder, GGUF file, hub id or tiktoken:NAME.")] = None,
     call_style: Annotated[str | None, typer.Option(help="hermes, llama3, mistral, pythonic; default: detect.")] = None,
-    logprobs: Annotated[str, typer.Option(help="auto probes; model, sampling, unknown declare.")] = "auto",
+    logprobs: Annotated[
+        str | None, typer.Option(help="auto (default) probes; model, sampling, unknown declare.")
+    ] = None,
     context: Annotated[int | None, typer.Option(help="Context window in tokens; default: the engine's.")] = None,
-    slots: Annotated[int, typer.Option(help="Replies at once of an engine in this process.")] = 4,
-    threads: Annotated[int, typer.Option(help="Threads of an engine in this process.")] = 1,
+    slots: Annotated[int | None, typer.Option(help="Replies at once of an engine in this process; default 4.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads of an engine in this process; default 1.")] = None,
+    usd_per_million_prompt_tokens: Annotated[float, typer.Option(help="Price, for the budget cost=USD.")] = 0.0,
+    usd_per_million_completion_tokens: Annotated[float, typer.Option(help="Price, for the budget cost=USD.")] = 0.0,
     tasks: Annotated[int, typer.Option("--tasks", "-n", help="Tasks to collect.")] = 8,
     group_size: Annotated[int, typer.Option(help="Episodes per task.")] = 1,
     concurrency: Annotated[int, typer.Option(help="Episodes at once.")] = 16,
@@ -84,6 +88,8 @@ def collect(  # noqa: PLR0913, PLR0917 - one parameter per flag
             context_window=context,
             slots=slots,
             threads=threads,
+            usd_per_million_prompt_tokens=usd_per_million_prompt_tokens,
+            usd_per_million_completion_tokens=usd_per_million_completion_tokens,
         ),
         tasks=tasks,
         group_size=group_size,
@@ -174,7 +180,8 @@ def _report(folder: Path, tally: Tally, said: list[str]) -> None:
     if not tally.complete:
         missing = tally.planned - tally.done_before - tally.done
         print(
-            f"{missing} of {tally.planned} episodes are not done; agentenv collect … --resume tries them again.",
+            f"{missing} of {tally.planned} episodes are not done. The same command with --resume tries them again; "
+            "after changing the suite, collect into another folder (--out).",
             file=sys.stderr,
         )
     print(f"Look at it: agentenv show {folder}")

@@ -22,8 +22,8 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
     context: Annotated[int | None, typer.Option(help="Window of each reply in tokens.")] = None,
-    slots: Annotated[int, typer.Option(help="Replies at once.")] = 4,
-    threads: Annotated[int, typer.Option(help="Threads of the engine.")] = 1,
+    slots: Annotated[int | None, typer.Option(help="Replies at once; default 4.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads of the engine; default 1.")] = None,
 ) -> None:
     """Serve a local model until Ctrl-C; point --policy vllm --url at it."""
     from agentenv.config.run_config import PolicyConfig

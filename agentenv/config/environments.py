@@ -15,12 +15,12 @@ import msgspec
 from agentenv.compressors.table import parse_compressor
 from agentenv.config.manifest import build_manifest
 from agentenv.config.policies import BUILTIN_BYTES, renderer_from
-from agentenv.config.run_config import RunConfig
+from agentenv.config.run_config import RunConfig, check_context_window
 from agentenv.config.sandboxes import choose_provider
+from agentenv.config.survey import survey_run
 from agentenv.constraints.table import make_checker
 from agentenv.core.policy import PolicyIdentity
 from agentenv.core.renderer import Renderer
-from agentenv.core.task import needs_sandbox
 from agentenv.envs.async_env import AsyncAgentEnv
 from agentenv.envs.plan import EpisodeParts
 from agentenv.errors import ConfigError, UnknownNameError
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from agentenv.envs.gym_env import AgentEnv
 
 DEFAULT_MAX_PROMPT = 8192
+_SURVEYED = 16
+"""Tasks that are looked at for what the suite needs. Which will be played is for whoever calls ``reset`` to say; one
+that needs a sandbox where none of these does ends with a fault that says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,14 @@ class EnvConfig:
     out: Path | None = None
     """Run folder to record into; None keeps the facts of the current episode only."""
 
+    def __post_init__(self) -> None:
+        """Refuse a window that holds nothing.
+
+        Raises:
+            ConfigError: Less than 2 tokens.
+        """
+        check_context_window(self.context_window)
+
 
 @asynccontextmanager
 async def open_environment(config: EnvConfig, renderer: Renderer | None = None) -> AsyncGenerator[AsyncAgentEnv]:
@@ -55,24 +66,35 @@ async def open_environment(config: EnvConfig, renderer: Renderer | None = None) 
         SandboxFault: The suite needs a sandbox and none works here.
         RunInUse: Another process records into ``out``.
     """
+    if not isinstance(config, EnvConfig):  # pyright: ignore[reportUnnecessaryIsInstance]  callers without types
+        raise ConfigError(
+            f"expected an EnvConfig, got {type(config).__name__}: write open_environment(EnvConfig(run=RunConfig("
+            "suite='arithmetic')))"
+        )
     run = config.run
     suite = load_suite(run.suite)
     compressor = parse_compressor(run.compressor)
     chosen = renderer or renderer_from(config.tokenizer, config.call_style)
-    identity = PolicyIdentity(
+    external = PolicyIdentity(
         kind="external",
         model="unknown",
         engine="unknown",
         context_window=config.context_window,
         tokenizer_sha256=chosen.identity.tokenizer_sha256,
     )
+    identity = run.policy.priced(external)
     async with AsyncExitStack() as stack:
         provider = None
-        if needs_sandbox(suite.task(run.seed, run.level)):
+        suite.task(run.seed, run.level)  # refuses what no task of the suite can have, such as an unknown level
+        survey = await survey_run(suite, seed=run.seed, tasks=_SURVEYED, level=run.level)
+        if survey.has_cost_budget:
+            run.policy.require_prices()
+        if survey.needs_sandbox:
             provider = await stack.enter_async_context(await choose_provider(run.sandbox))
         manifest = build_manifest(
             run,
             suite=suite,
+            survey=survey,
             identity=identity,
             renderer=chosen.identity,
             compressor=compressor,
@@ -137,9 +159,15 @@ def make_agent_env(
     return AgentEnv(
         partial(open_environment, config, renderer),
         renderer,
-        max_prompt=max_prompt or context_window or DEFAULT_MAX_PROMPT,
+        max_prompt=_length(max_prompt, context_window),
         render_mode=render_mode,
     )
+
+
+def _length(max_prompt: int | None, context_window: int | None) -> int:
+    if max_prompt is not None and max_prompt < 1:
+        raise ConfigError(f"max_prompt must be at least 1, got {max_prompt}")
+    return max_prompt or context_window or DEFAULT_MAX_PROMPT
 
 
 def _run_config(suite: str, settings: dict[str, Any]) -> RunConfig:

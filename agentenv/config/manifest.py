@@ -13,6 +13,7 @@ import msgspec
 
 from agentenv import __version__
 from agentenv.config.run_config import RunConfig
+from agentenv.config.survey import Survey
 from agentenv.core.compressor import Compressor
 from agentenv.core.policy import PolicyIdentity
 from agentenv.core.renderer import RendererIdentity
@@ -28,19 +29,19 @@ def build_manifest(
     config: RunConfig,
     *,
     suite: Suite,
+    survey: Survey,
     identity: PolicyIdentity,
     renderer: RendererIdentity,
     compressor: Compressor,
     provider: SandboxProvider | None,
     tokenizer_source: str,
 ) -> dict[str, Any]:
-    """Describe a run as plain JSON values.
+    """Describe a run as plain JSON values; what it says of tasks and tools is true of all that were surveyed.
 
     What may differ when a run is resumed stands under keys named in `storage.manifest.RESUME_MAY_DIFFER`.
     """
     policy = _plain(identity)
     endpoint = policy.pop("endpoint")
-    first = suite.task(config.seed, config.level)
     return {
         "agentenv": __version__,
         "schema": SCHEMA_VERSION,
@@ -52,8 +53,8 @@ def build_manifest(
             "tasks": config.tasks,
             "group_size": config.group_size,
             "shots": config.shots,
-            "first_task_sha256": first.content_sha256,
-            "tools": {tool.spec.name: tool.sha256 for tool in first.tools},
+            "tasks_sha256": survey.sha256,
+            "tools": survey.tools,
         },
         "policy": policy,
         "renderer": _plain(renderer),

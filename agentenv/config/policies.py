@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentenv.config.run_config import PolicyConfig
+from agentenv.config.run_config import DEFAULT_SLOTS, DEFAULT_THREADS, DEFAULT_WINDOW, PolicyConfig
 from agentenv.core.policy import Policy
 from agentenv.core.renderer import Renderer
 from agentenv.errors import ConfigError, UnknownNameError
@@ -41,7 +41,7 @@ def renderer_from(source: str, call_style: str | None = None) -> Renderer:
 
 
 async def _vllm(config: PolicyConfig, _: str) -> Acting:
-    from agentenv.policies.vllm import TokenPrices, VllmPolicy
+    from agentenv.policies.vllm import VllmPolicy
 
     if config.url is None:
         raise ConfigError("policy vllm needs the server's address: give --url http://HOST:PORT")
@@ -51,13 +51,9 @@ async def _vllm(config: PolicyConfig, _: str) -> Acting:
         config.url,
         config.model,
         tokenizer=renderer.tokenizer,
-        logprobs=config.logprobs,  # pyright: ignore[reportArgumentType]  checked by the policy, with its own message
+        logprobs=config.logprobs or "auto",  # pyright: ignore[reportArgumentType]  checked by the policy, with its own message
         context_window=config.context_window,
         api_key=config.api_key,
-        prices=TokenPrices(
-            usd_per_prompt_token=config.usd_per_million_prompt_tokens / 1e6,
-            usd_per_completion_token=config.usd_per_million_completion_tokens / 1e6,
-        ),
     )
     return Acting(policy=policy, renderer=renderer, source=source)
 
@@ -89,9 +85,9 @@ def _gguf(config: PolicyConfig, path: Path) -> Acting:
     policy = LlamaCppPolicy(
         path,
         tokenizer=renderer.tokenizer,
-        n_ctx=config.context_window or 4096,
-        n_parallel=config.slots,
-        n_threads=config.threads,
+        n_ctx=DEFAULT_WINDOW if config.context_window is None else config.context_window,
+        n_parallel=DEFAULT_SLOTS if config.slots is None else config.slots,
+        n_threads=DEFAULT_THREADS if config.threads is None else config.threads,
     )
     return Acting(policy=policy, renderer=renderer, source=source)
 

@@ -13,11 +13,12 @@ from agentenv.config.manifest import build_manifest
 from agentenv.config.policies import Acting, build_policy
 from agentenv.config.run_config import RunConfig
 from agentenv.config.sandboxes import check_provider_name, choose_provider
+from agentenv.config.survey import survey_run
 from agentenv.constraints.table import make_checker
 from agentenv.core.policy import PolicyIdentity
-from agentenv.core.sandbox import SandboxProvider
-from agentenv.core.task import Suite, needs_sandbox
+from agentenv.core.task import Suite
 from agentenv.envs.plan import EpisodeParts
+from agentenv.errors import ConfigError
 from agentenv.registry import load_suite
 from agentenv.rollout.collector import CollectOptions, Collector, Observer, Tally
 from agentenv.rollout.schedule import Progress, progress_of, slots
@@ -63,12 +64,18 @@ async def open_run(
     async with AsyncExitStack() as stack:
         acting = await build_policy(config.policy)
         await stack.enter_async_context(acting.policy)
-        identity = await acting.policy.start()
+        identity = config.policy.priced(await acting.policy.start())
         _refuse_early(config, suite, acting)
-        provider = await _provider(config, suite, stack)
+        survey = await survey_run(suite, seed=config.seed, tasks=config.tasks, level=config.level)
+        if survey.has_cost_budget:
+            config.policy.require_prices()
+        provider = None
+        if survey.needs_sandbox:
+            provider = await stack.enter_async_context(await choose_provider(config.sandbox))
         manifest = build_manifest(
             config,
             suite=suite,
+            survey=survey,
             identity=identity,
             renderer=acting.renderer.identity,
             compressor=compressor,
@@ -104,18 +111,17 @@ def _refuse_early(config: RunConfig, suite: Suite, acting: Acting) -> None:
     """Refuse, before any folder is made, what every episode would fail for.
 
     Raises:
-        UsageError: No such script, no such sandbox, or fewer worked examples than asked for.
+        UsageError: No such script, no such sandbox, more tasks than variants, or fewer worked examples than asked for.
     """
+    if config.tasks > suite.size:
+        raise ConfigError(
+            f"suite {suite.name!r} has {suite.size} variants of each level, asked for {config.tasks} tasks: the rest "
+            "would repeat the first ones. Ask for fewer, or for repeats of each with --group-size."
+        )
     acting.policy.for_task(suite.task(config.seed, config.level), config.seed)
     check_provider_name(config.sandbox)
     if config.shots:
         suite.demonstrations(config.shots, config.level)
-
-
-async def _provider(config: RunConfig, suite: Suite, stack: AsyncExitStack) -> SandboxProvider | None:
-    if not needs_sandbox(suite.task(config.seed, config.level)):
-        return None
-    return await stack.enter_async_context(await choose_provider(config.sandbox))
 
 
 def _collector(

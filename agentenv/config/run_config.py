@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from agentenv.core.policy import PolicyIdentity
 from agentenv.engine.ledger import Ledger
 from agentenv.envs.plan import EpisodeOptions
 from agentenv.errors import ConfigError, UnknownNameError
@@ -16,6 +18,21 @@ from agentenv.records.tokens import SamplingParams
 SHOW_BUDGETS = ("none", "tool_result", "first_message")
 DEFAULT_WALL_CLOCK_S = 900.0
 """Every episode ends: without a limit of the user's this is the collector's."""
+
+
+DEFAULT_WINDOW, DEFAULT_SLOTS, DEFAULT_THREADS = 4096, 4, 1
+"""Of an engine in this process: tokens, replies at once, threads."""
+LOGPROBS = ("auto", "model", "sampling", "unknown")
+READS = {
+    "llamacpp": {"model", "tokenizer", "call_style", "slots", "threads"},
+    "openai": {"url", "model", "tokenizer", "call_style"},
+    "replay": {"tokenizer", "call_style"},
+    "scripted": {"tokenizer", "call_style"},
+    "smollm2": {"tokenizer", "call_style", "slots", "threads"},
+    "vllm": {"url", "model", "tokenizer", "call_style", "logprobs"},
+}
+"""Which settings each kind of policy looks at, besides those that all do: a context window, prices, a key."""
+_OWN_SETTINGS = set[str]().union(*READS.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,18 +48,73 @@ class PolicyConfig:
     """Model folder, GGUF file, hub id or ``tiktoken:NAME``; None: whatever the policy can tell itself."""
     call_style: str | None = None
     """How tool calls are written; None: found out from the chat template."""
-    logprobs: str = "auto"
-    """What to believe of the server's log-probs: ``auto`` probes; ``model``, ``sampling``, ``unknown`` declare."""
+    logprobs: str | None = None
+    """What to believe of the server's log-probs: ``auto`` (as None) probes; ``model``, ``sampling``, ``unknown``
+    declare."""
     context_window: int | None = None
-    """Tokens per episode's prompt and reply; None: the engine's own."""
-    slots: int = 4
-    """Replies sampled at once by an engine in this process."""
-    threads: int = 1
-    """Threads of an engine in this process."""
+    """Most tokens of prompt and reply together, for every kind; None: the engine's own, `DEFAULT_WINDOW` for one in
+    this process."""
+    slots: int | None = None
+    """Replies sampled at once by an engine in this process; None: `DEFAULT_SLOTS`."""
+    threads: int | None = None
+    """Threads of an engine in this process; None: `DEFAULT_THREADS`."""
     api_key_env: str = "AGENTENV_API_KEY"
     """Environment variable that holds the server's key; never the key itself."""
     usd_per_million_prompt_tokens: float = 0.0
     usd_per_million_completion_tokens: float = 0.0
+    """Prices, for the cost budget and the figures of a run; an engine of one's own may leave them at 0."""
+
+    def __post_init__(self) -> None:
+        """Refuse what means nothing, and what this kind of policy would not look at.
+
+        Raises:
+            ConfigError: Names the setting, what was expected and what was got.
+        """
+        check_context_window(self.context_window)
+        for name in ("slots", "threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} must be at least 1, got {value}")
+        for name in ("usd_per_million_prompt_tokens", "usd_per_million_completion_tokens"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ConfigError(f"{name} must be a price of 0 or more, got {getattr(self, name)}")
+        if self.logprobs is not None and self.logprobs not in LOGPROBS:
+            raise UnknownNameError.of("kind of log-probs", self.logprobs, LOGPROBS)
+        kind = self.kind.partition(":")[0]
+        for name in sorted(_OWN_SETTINGS - READS.get(kind, _OWN_SETTINGS)):
+            if getattr(self, name) is not None:
+                readers = ", ".join(other for other, reads in READS.items() if name in reads)
+                raise ConfigError(
+                    f"policy {kind} does not read {name} (--{name.replace('_', '-')}), got {getattr(self, name)!r}; "
+                    f"it is for {readers}"
+                )
+
+    def priced(self, identity: PolicyIdentity) -> PolicyIdentity:
+        """Add the prices to what a policy is; where none is set, its own stand."""
+        if not self.has_prices:
+            return identity
+        return replace(
+            identity,
+            usd_per_prompt_token=self.usd_per_million_prompt_tokens / 1e6,
+            usd_per_completion_token=self.usd_per_million_completion_tokens / 1e6,
+        )
+
+    @property
+    def has_prices(self) -> bool:
+        """Whether any token costs anything."""
+        return self.usd_per_million_prompt_tokens > 0 or self.usd_per_million_completion_tokens > 0
+
+    def require_prices(self) -> None:
+        """Refuse a cost budget that nothing is charged to.
+
+        Raises:
+            ConfigError: No price is set.
+        """
+        if not self.has_prices:
+            raise ConfigError(
+                "a cost budget needs prices, or it never runs out: give --usd-per-million-prompt-tokens and "
+                "--usd-per-million-completion-tokens"
+            )
 
     @property
     def api_key(self) -> str | None:
@@ -99,14 +171,21 @@ class RunConfig:
             raise UnknownNameError.of("durability", self.durability, ("process", "power"))
         check_sampling(self.sampling)
         Ledger(self.budgets)
+        if any(budget.kind is BudgetKind.COST for budget in self.budgets):
+            self.policy.require_prices()
 
     @property
     def collector_budgets(self) -> tuple[Budget, ...]:
-        """The budgets of the collector, a wall-clock one always among them."""
-        if any(budget.kind is BudgetKind.WALL_CLOCK for budget in self.budgets):
-            return self.budgets
-        limit = Budget(kind=BudgetKind.WALL_CLOCK, limit=DEFAULT_WALL_CLOCK_S, owner=BudgetOwner.COLLECTOR)
-        return (*self.budgets, limit)
+        """The budgets of the collector: a wall-clock one always among them, the context window as one where set."""
+        budgets = list(self.budgets)
+        window = self.policy.context_window
+        if window is not None:
+            own = [budget.limit for budget in budgets if budget.kind is BudgetKind.CONTEXT_TOKENS]
+            budgets = [budget for budget in budgets if budget.kind is not BudgetKind.CONTEXT_TOKENS]
+            budgets.append(_collectors(BudgetKind.CONTEXT_TOKENS, min([window, *own])))
+        if all(budget.kind is not BudgetKind.WALL_CLOCK for budget in budgets):
+            budgets.append(_collectors(BudgetKind.WALL_CLOCK, DEFAULT_WALL_CLOCK_S))
+        return tuple(budgets)
 
     @property
     def episode_options(self) -> EpisodeOptions:
@@ -120,6 +199,20 @@ class RunConfig:
             tool_timeout_s=self.tool_timeout_s,
             snapshots=self.snapshots,
         )
+
+
+def _collectors(kind: BudgetKind, limit: float) -> Budget:
+    return Budget(kind=kind, limit=limit, owner=BudgetOwner.COLLECTOR)
+
+
+def check_context_window(window: int | None) -> None:
+    """Refuse a window that holds no prompt and reply.
+
+    Raises:
+        ConfigError: Less than 2 tokens.
+    """
+    if window is not None and window < 2:
+        raise ConfigError(f"context_window (--context) must hold a prompt and a reply, 2 tokens at least; got {window}")
 
 
 def check_sampling(sampling: SamplingParams) -> None:

@@ -132,6 +132,16 @@ class TestNumbers:
             (("--top-p", "0"), "0 < top_p <= 1"),
             (("--max-tokens", "0"), "max_tokens >= 1"),
             (("--tasks", "several"), "valid integer"),
+            (("--context", "-5"), "context_window (--context) must hold a prompt and a reply"),
+            (("--context", "0"), "context_window (--context) must hold a prompt and a reply"),
+            (("--slots", "0"), "slots must be at least 1, got 0"),
+            (("--slots", "4"), "policy scripted does not read slots (--slots), got 4; it is for llamacpp, smollm2"),
+            (("--threads", "1"), "policy scripted does not read threads"),
+            (("--url", "http://127.0.0.1:9"), "policy scripted does not read url (--url)"),
+            (("--model", "m"), "policy scripted does not read model"),
+            (("--logprobs", "auto"), "policy scripted does not read logprobs"),
+            (("--budget", "cost=1"), "give --usd-per-million-prompt-tokens and --usd-per-million-completion-tokens"),
+            (("--usd-per-million-prompt-tokens", "-1"), "must be a price of 0 or more, got -1.0"),
         ],
     )
     def test_what_means_nothing_is_refused(

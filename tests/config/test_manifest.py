@@ -16,6 +16,7 @@ import pytest
 from agentenv.compressors.table import parse_compressor
 from agentenv.config.manifest import build_manifest
 from agentenv.config.run_config import PolicyConfig, RunConfig
+from agentenv.config.survey import survey_of
 from agentenv.core.compressor import Compressor
 from agentenv.core.policy import PolicyIdentity
 from agentenv.core.renderer import RendererIdentity
@@ -54,6 +55,14 @@ def other_tools(draw: Variant) -> Task:
     return Task(id=draw.id, messages=messages("hi"), tools=(another,))
 
 
+def other_tools_later(draw: Variant) -> Task:
+    return plain(draw) if draw.seed == 0 else other_tools(draw)
+
+
+def otherwise_later(draw: Variant) -> Task:
+    return plain(draw) if draw.seed == 0 else otherwise(draw)
+
+
 class OtherProvider(BwrapProvider):
     """One whose image is another."""
 
@@ -76,6 +85,7 @@ class Ingredients:
         made = build_manifest(
             self.config,
             suite=self.suite,
+            survey=survey_of(self.suite.task(self.config.seed + n, self.config.level) for n in range(3)),
             identity=self.identity,
             renderer=self.renderer,
             compressor=self.compressor,
@@ -124,7 +134,9 @@ TURNS = Budget(kind=BudgetKind.TURNS, limit=3, owner=BudgetOwner.COLLECTOR)
 
 CHANGES: dict[str, tuple[str, Change]] = {
     "suite": ("suite.sha256", suite(otherwise)),
-    "task": ("suite.first_task_sha256", suite(otherwise)),
+    "task": ("suite.tasks_sha256", suite(otherwise)),
+    "a task that is not the first": ("suite.tasks_sha256", suite(otherwise_later)),
+    "tools of a task that is not the first": ("suite.tools.one", suite(other_tools_later)),
     "level": ("suite.level", lambda base: suite(plain, levels=(1, 2))(config(level=2)(base))),
     "seeds": ("suite.seed", config(seed=1)),
     "number of tasks": ("suite.tasks", config(tasks=9)),
