@@ -34,7 +34,7 @@ class Ledger:
     Invariant: for every budget, spent + remaining = limit, at every moment (law 6).
     """
 
-    __slots__ = ("_by_kind", "_spent", "budgets")
+    __slots__ = ("_by_kind", "_spent", "_tightest", "budgets")
 
     def __init__(self, budgets: Sequence[Budget]) -> None:
         """Open a ledger.
@@ -52,6 +52,7 @@ class Ledger:
             for budget in self.budgets:
                 if budget.owner is owner:
                     self._by_kind.setdefault(budget.kind, []).append(budget)
+        self._tightest = {kind: min(each, key=lambda budget: budget.limit) for kind, each in self._by_kind.items()}
 
     def charge(self, kind: BudgetKind, amount: float) -> None:
         """Add to what was spent."""
@@ -72,8 +73,7 @@ class Ledger:
 
     def tightest(self, kind: BudgetKind) -> Budget | None:
         """Give the budget of a kind with the least left; of equals the task's."""
-        budgets = self._by_kind.get(kind)
-        return min(budgets, key=lambda budget: budget.limit) if budgets else None
+        return self._tightest.get(kind)
 
     def exhausted(self, kinds: Sequence[BudgetKind]) -> Budget | None:
         """Give the first budget, in the order of ``kinds`` and the task's before the collector's, with nothing left."""
