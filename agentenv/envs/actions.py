@@ -31,6 +31,8 @@ def reply_of(action: Action, request: SampleRequest, renderer: Renderer) -> Repl
     """
     if isinstance(action, str):
         return _text_reply(action, request, renderer)
+    if not isinstance(action, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  callers without types
+        raise UsageError(f"an action is text or a mapping with token_ids, got {action!r:.80}")
     if "token_ids" not in action or any(key not in _KEYS for key in action):
         raise UsageError(
             f"an action is text or a mapping with token_ids (and {', '.join(_KEYS[1:])}), got {sorted(action)}"

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from agentenv.core.lifetime import AsyncResource
 from agentenv.core.policy import SampleRequest
+from agentenv.core.renderer import Tokenizer
 from agentenv.core.task import Suite
 from agentenv.engine.fold import fold
 from agentenv.envs.actions import Action, reply_of
@@ -141,9 +142,14 @@ class AsyncAgentEnv(AsyncResource):
         """
         return fold(self._running().facts)
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Vocabulary of the observations and actions."""
+        return self._parts.renderer.tokenizer
+
     def text(self) -> str:
         """Decode the observation."""
-        return self._parts.renderer.tokenizer.decode(self._running().machine.window.segment_ids)
+        return self.tokenizer.decode(self._running().machine.window.segment_ids)
 
     async def aclose(self) -> None:
         """End the episode under way. May be called twice."""

@@ -155,10 +155,18 @@ class Rescorer(AsyncResource):
             reply = await self._post(CompletionsRoute.path, body)
         if reply.status == 400 and whole and "max allowed" in error_fields(reply.body).get("message", ""):
             return None
+        if no_such_route(reply.status, reply.body) or (reply.status == 400 and b"prompt_logprobs" in reply.body):
+            raise self._cannot()
         if reply.status != 200:
             raise refusal(self._transport.url, reply.status, reply.body)
         answer = _decoder.decode(reply.body)
         return answer.prompt_logprobs or answer.choices[0].prompt_logprobs
+
+    def _cannot(self) -> ConfigError:
+        return ConfigError(
+            f"{self._transport.url} cannot score given tokens; --engine needs a vLLM server. Without --engine the laws "
+            "are still audited."
+        )
 
     async def _ask_generate(self, ids: list[int]) -> HttpReply:
         """Take the tokens route for whole vocabularies: the other one decodes every candidate to text, which costs."""

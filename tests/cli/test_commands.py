@@ -16,11 +16,17 @@ import pytest
 import typer
 from agentenv.cli import collect, doctor, export, listing, serve, show, stats, verify
 from agentenv.config.reading import stored_run
+from agentenv.local.server import serve as serve_policy
+from agentenv.policies.scripted import ScriptedPolicy
 from agentenv.records.axes import BudgetKind
 from agentenv.records.codec import encode_fact
 from agentenv.records.facts import TurnSampled
 from agentenv.records.tokens import pack_ids
+from agentenv.rendering.loading import byte_renderer
 from agentenv.testing.stub_engine import StubOptions
+from agentenv.toolkit.suite import scripted
+from anyio.abc import TaskStatus
+from anyio.from_thread import start_blocking_portal
 
 from tests.cli.engine import engine
 from tests.cli.kit import Cli, check_same, records
@@ -312,3 +318,31 @@ def test_a_default_folder_is_named_after_what_is_in_it(
     again = cli("collect", "arithmetic", "--policy", "scripted", "-n", 1)
     assert again.code == 2
     assert "choose another folder (--out FOLDER)" in again.err
+
+
+def test_more_tasks_than_variants_are_refused(cli: Cli, tmp_path: Path) -> None:
+    """They would be silent duplicates; the remedy for repeats is named."""
+    said = cli("collect", "arithmetic", "--policy", "scripted", "-n", 501, "--out", tmp_path / "run")
+    assert said.code == 2
+    assert "has 500 variants of each level, asked for 501 tasks" in said.err
+    assert "--group-size" in said.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_engine_that_cannot_score_says_what_is_left(cli: Cli, run: Path) -> None:
+    """The policy server of `agentenv policy serve` samples, and does not score given tokens."""
+    renderer = byte_renderer()
+    with stored_run(run) as stored:
+        model = stored.manifest["policy"]["model"]
+
+    async def served(*, task_status: TaskStatus[str]) -> None:
+        async with ScriptedPolicy(renderer, script=scripted("hello")) as policy:
+            await policy.start()
+            await serve_policy(policy, renderer.tokenizer, port=0, model=model, ready=task_status.started)
+
+    with start_blocking_portal() as portal:
+        serving, url = portal.start_task(served)
+        said = cli("verify", run, "--engine", url)
+        serving.cancel()
+    assert said.code == 2, said.err
+    assert "cannot score given tokens; --engine needs a vLLM server. Without --engine the laws are still" in said.err

@@ -12,7 +12,8 @@ import agentenv.gym  # noqa: F401  registers
 import gymnasium
 import numpy as np
 import pytest
-from agentenv.config.environments import make_agent_env
+from agentenv.config.environments import EnvConfig, make_agent_env, open_environment
+from agentenv.config.run_config import RunConfig
 from agentenv.envs.gym_env import AgentEnv
 from agentenv.envs.spaces import PAD
 from agentenv.errors import ConfigError, OrderError, UnknownNameError, UsageError
@@ -120,6 +121,7 @@ def test_what_is_left_is_in_the_observation(env: AgentEnv) -> None:
 @pytest.mark.parametrize(
     ("action", "message"),
     [
+        (5, "an action is text or a mapping with token_ids, got 5"),
         ({"ids": [1]}, "an action is text or a mapping with token_ids"),
         ({"token_ids": [10**6]}, "outside the vocabulary"),
         ({"token_ids": [1.5, "x"]}, "must be integers"),
@@ -129,9 +131,7 @@ def test_what_is_left_is_in_the_observation(env: AgentEnv) -> None:
         ({"token_ids": [65], "logprobs": [-1.0], "distribution": "raw"}, "model, sampling or unknown"),
     ],
 )
-def test_an_action_of_the_wrong_form_is_refused_and_nothing_is_lost(
-    env: AgentEnv, action: dict[str, Any], message: str
-) -> None:
+def test_an_action_of_the_wrong_form_is_refused_and_nothing_is_lost(env: AgentEnv, action: Any, message: str) -> None:
     """The caller's mistake raises at once; the episode can go on."""
     env.reset(seed=0)
     with pytest.raises(UsageError, match=message):
@@ -205,3 +205,13 @@ def test_unknown_settings_and_suites_say_what_there_is() -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'arithmetic'"):
         made.reset(seed=0)
     made.close()
+
+
+async def test_the_asynchronous_door_says_what_it_needs_and_has_its_tokenizer() -> None:
+    """No traceback of ours for something that is no configuration; the vocabulary of actions is public."""
+    with pytest.raises(ConfigError, match="expected an EnvConfig, got str: write open_environment"):
+        async with open_environment("arithmetic"):  # type: ignore[arg-type]  the mistake under test
+            pass
+    async with open_environment(EnvConfig(run=RunConfig(suite="arithmetic"))) as env:
+        observation, _ = await env.reset(seed=0)
+        assert env.tokenizer.decode(observation.prompt_ids) == env.text()
