@@ -47,7 +47,8 @@ def print_episode(record: EpisodeRecord, renderer: Renderer, *, tokens: bool) ->
         text = renderer.tokenizer.decode(ids[start : step.prompt_length])
         console.print(_coloured(pieces(text, added)))
         completion = ids[step.prompt_length : step.prompt_length + step.completion_length]
-        console.print(Text(renderer.tokenizer.decode(completion), style=SAMPLED))
+        sampled = renderer.tokenizer.decode(completion)
+        console.print(Text(sampled if console.is_terminal else f"«{sampled}»", style=SAMPLED))
         if tokens:
             _print_tokens(console, step, completion, renderer)
         _print_step_tail(console, step)
@@ -112,7 +113,10 @@ def _coloured(parts: Iterator[Piece]) -> Text:
 
 
 def _print_head(console: Console, record: EpisodeRecord) -> None:
-    console.rule(f"{record.episode_id} · attempt {record.attempt} · {record.task_id}")
+    console.print(Text(f"── {record.episode_id} · attempt {record.attempt} · {record.task_id}", style="bold"))
+    if not console.is_terminal:
+        console.print("«sampled», everything else is prompt")
+        return
     legend = Text("sampled", style=SAMPLED)
     legend.append("  template", style=TEMPLATE)
     for role, style in STYLES.items():
@@ -196,9 +200,12 @@ def _print_end(console: Console, record: EpisodeRecord) -> None:
     flag = "terminated" if record.terminated else "truncated" if record.truncated else "interrupted"
     parts = "; ".join(f"{part.name}={part.value} ({part.source}) {part.detail}" for part in record.rewards)
     console.print()
-    console.rule(
-        f"{flag}: {record.reason or 'no ending'}{f' ({record.budget})' if record.budget else ''} · scoring "
-        f"{record.scoring} · outcome {record.outcome} · reward {reward} · fault {record.fault_domain}"
+    console.print(
+        Text(
+            f"── {flag}: {record.reason or 'no ending'}{f' ({record.budget})' if record.budget else ''} · scoring "
+            f"{record.scoring} · outcome {record.outcome} · reward {reward} · fault {record.fault_domain}",
+            style="bold",
+        )
     )
     if parts:
         console.print(Text(parts, style="dim"))

@@ -51,7 +51,9 @@ class TestShow:
         plain = cli("show", run, "first").out
         assert "What is " in plain
         assert "call t0c0 calculator: ok" in plain
-        assert "terminated: final_answer" in plain
+        assert "terminated: final_answer · scoring scored · outcome success · reward 1 · fault none" in plain
+        assert "«sampled», everything else is prompt" in plain
+        assert "The answer is" in plain[plain.rindex("«") : plain.rindex("»")], "told apart where there are no colours"
         tokens = cli("show", run, "e000000.0", "--tokens").out
         assert len(tokens.splitlines()) > len(plain.splitlines()) + 100
         assert "null" in tokens, "a script has no log-probs"
