@@ -82,8 +82,13 @@ def _module(name: str, spec: str) -> ModuleType:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
         raise ConfigError(
-            f"suite {spec!r}: module {name!r} cannot be imported: {type(error).__name__}: {error}"
+            f"suite {spec!r}: module {name!r} cannot be imported: {type(error).__name__}: {error}{_file_hint(name)}"
         ) from error
+
+
+def _file_hint(name: str) -> str:
+    path = Path(f"{name}.py")
+    return f". For a file write {path}" if path.is_file() else ""
 
 
 def _module_from(path: Path) -> ModuleType:

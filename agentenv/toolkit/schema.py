@@ -58,6 +58,7 @@ def parameters_of(function: Callable[..., Any], documentation: Mapping[str, str]
         if kind is ToolContext or kind is Deadline:
             injected[kind].append(name)
             continue
+        _check_type(name, kind, where)
         text = documentation.get(name)
         kind = Annotated[kind, msgspec.Meta(description=text)] if text else kind
         fields.append((name, kind) if parameter.default is parameter.empty else (name, kind, parameter.default))
@@ -80,6 +81,21 @@ def _hints(function: Callable[..., Any], where: str) -> dict[str, Any]:
             f"{where}: an annotation cannot be resolved ({error}); import its name at module level, "
             "not under TYPE_CHECKING"
         ) from error
+
+
+def _check_type(name: str, kind: Any, where: str) -> None:
+    """Refuse a type that JSON has no form for.
+
+    Raises:
+        UsageError: Names the parameter and its type.
+    """
+    try:
+        msgspec.json.schema(kind)
+    except (TypeError, ValueError) as error:
+        written = kind.__name__ if isinstance(kind, type) else str(kind)
+        raise UsageError(f"{where}: parameter {name!r}: type {written} has no JSON form") from error
+    except RecursionError:
+        return  # what refers to itself is refused where references are resolved
 
 
 def _check_documented(documentation: Mapping[str, str], names: AbstractSet[str], where: str) -> None:

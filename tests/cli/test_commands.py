@@ -348,3 +348,14 @@ def test_an_engine_that_cannot_score_says_what_is_left(cli: Cli, run: Path) -> N
         serving.cancel()
     assert said.code == 2, said.err
     assert "cannot score given tokens; --engine needs a vLLM server. Without --engine the laws are still" in said.err
+
+
+def test_a_module_that_is_a_file_beside_one_says_how_to_write_it(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_rev.py").write_text("")
+    said = cli("collect", "own_rev:suite", "--policy", "scripted", "--out", tmp_path / "run")
+    assert said.code == 2
+    assert "module 'own_rev' cannot be imported" in said.err
+    assert "For a file write own_rev.py" in said.err
