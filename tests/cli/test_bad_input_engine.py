@@ -147,7 +147,7 @@ class TestPromptLongerThanTheWindow:
 
     def test_a_context_that_leaves_no_room_is_refused(self, cli: Cli, tmp_path: Path, served: Engine) -> None:
         said = run(cli, served, tmp_path / "run", "--context", 1)
-        refused(said, tmp_path / "run", 2, "context_window is 1")
+        refused(said, tmp_path / "run", 2, "(--context) must hold a prompt and a reply")
 
 
 class TestLogProbs:
@@ -172,7 +172,7 @@ class TestLogProbs:
         assert first.fault is not None
         assert says in first.fault.message
         assert second.done
-        assert "1 retried" in said.out
+        assert "1 tried again" in said.out
 
     @pytest.mark.parametrize("fault", [StubFault.NAN_LOGPROB, StubFault.MISSING_LOGPROB, StubFault.NULL_LOGPROB])
     def test_what_is_missing_is_null_never_zero(

@@ -164,7 +164,7 @@ class TestNumbers:
             "    return Task(id=draw.id, messages=messages('hi'), budgets=(turn_budget(0),),\n"
             "                scripts={'reference': scripted('hi')})\n"
         )
-        said = cli("collect", path, "--policy", "scripted", "--out", tmp_path / "run")
+        said = cli("collect", path, "--policy", "scripted", "-n", 1, "--out", tmp_path / "run")
         assert said.code == 2
         assert "budget task.turns must be a positive number, got 0" in said.err
 
