@@ -26,11 +26,13 @@ class DeadlineReached(AgentEnvError):
 class Deadline:
     """A moment on ``time.monotonic``, with the name of what it limits."""
 
-    __slots__ = ("at", "name")
+    __slots__ = ("at", "enforced_in", "name")
 
     def __init__(self, name: str, at: float = math.inf) -> None:
         self.name = name
         self.at = at
+        self.enforced_in: asyncio.Task[object] | None = None
+        """The task that is inside `enforce`: further down in it, a second timer for the same moment adds nothing."""
 
     @classmethod
     def after(cls, seconds: float, name: str) -> Deadline:
@@ -55,7 +57,8 @@ class Deadline:
     def enforce(self) -> Enforcement:
         """Cancel the body of ``async with`` when the moment comes, and raise `DeadlineReached` with this object.
 
-        A ``TimeoutError`` the body raises itself passes through unchanged.
+        A ``TimeoutError`` the body raises itself passes through unchanged. Entered again within the body, by whoever
+        the deadline was passed down to, it does nothing: the body is cancelled as a whole.
         """
         return Enforcement(self)
 
@@ -66,17 +69,21 @@ class Deadline:
 class Enforcement:
     """What `Deadline.enforce` gives: enters once. Written out, because every call of a policy goes through it."""
 
-    __slots__ = ("_deadline", "_scope")
+    __slots__ = ("_deadline", "_outermost", "_scope")
 
     def __init__(self, deadline: Deadline) -> None:
         self._deadline = deadline
         self._scope: asyncio.Timeout | None = None
+        self._outermost = False
 
     async def __aenter__(self) -> None:
-        left = self._deadline.remaining_s
-        if left != math.inf:
-            self._scope = asyncio.timeout(left)
-            await self._scope.__aenter__()
+        deadline, task = self._deadline, asyncio.current_task()
+        if deadline.at == math.inf or deadline.enforced_in is task:
+            return
+        self._scope = asyncio.timeout(deadline.remaining_s)
+        await self._scope.__aenter__()
+        if deadline.enforced_in is None:
+            deadline.enforced_in, self._outermost = task, True
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -84,6 +91,8 @@ class Enforcement:
         scope = self._scope
         if scope is None:
             return
+        if self._outermost:
+            self._deadline.enforced_in = None
         try:
             await scope.__aexit__(kind, error, trace)
         except TimeoutError as raised:

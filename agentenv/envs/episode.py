@@ -301,8 +301,7 @@ class Episode(AsyncResource):
         """Lease the sandbox, and look at what the constraints watch."""
         if needs_sandbox(self.plan.task):
             self._sandbox = await self._lease()
-            if self._options.snapshots:
-                self._workspace = await self._sandbox.snapshot(self._parts.blobs)
+            self._workspace = await self._snapshot() or {}
         self._context = ToolContext(
             sandbox=self._sandbox,
             blobs=self._parts.blobs,
@@ -421,6 +420,8 @@ class Episode(AsyncResource):
         self, effect: Act, results: tuple[ToolResult, ...]
     ) -> tuple[tuple[Breach, ...], dict[str, Spill] | None]:
         """Look at what the action did: to what the rules watch, and to the workspace."""
+        if self._sandbox is None and not self._rules.watched:
+            return (), None
         executed = executed_calls(effect.parsed, results)
         if not results:
             return await self._rules.judge(effect.turn, executed, self._sandbox), None
@@ -453,9 +454,15 @@ class Episode(AsyncResource):
         )
 
     async def _snapshot(self) -> dict[str, Spill] | None:
-        if self._sandbox is None or not self._options.snapshots:
+        if self._sandbox is None or not self._options.snapshots or self._too_large:
             return None
-        after = await self._sandbox.snapshot(self._parts.blobs)
+        try:
+            after = await self._sandbox.snapshot(self._parts.blobs, limit=self._options.snapshot_limit)
+        except OSError as error:
+            if error.errno != errno.EFBIG:
+                raise SandboxFault(f"the workspace could not be stored: {error}") from error
+            self._too_large = True
+            return None
         if after == self._workspace:
             return None
         self._workspace = after

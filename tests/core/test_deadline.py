@@ -89,3 +89,36 @@ def test_it_travels() -> None:
     error = DeadlineReached("the deadline of x fired", Deadline.after(1.0, "x"))
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == str(error)
+
+
+async def test_entered_again_within_its_own_body_one_timer_cancels_the_whole() -> None:
+    """A deadline is passed down, and everyone on the way may enforce it: the outermost says that it fired."""
+    deadline = fired()
+    passed_on: list[type[BaseException]] = []
+
+    async def below() -> None:
+        try:
+            async with deadline.enforce():
+                await hang()
+        except BaseException as error:
+            passed_on.append(type(error))
+            raise
+
+    with pytest.raises(DeadlineReached) as caught:
+        async with deadline.enforce():
+            await below()
+    assert caught.value.deadline is deadline
+    assert passed_on == [asyncio.CancelledError]
+    assert deadline.enforced_in is None
+
+
+async def test_each_task_that_shares_a_deadline_has_its_own_timer() -> None:
+    deadline = fired()
+
+    async def wait() -> None:
+        async with deadline.enforce():
+            await hang()
+
+    for raised in await asyncio.gather(wait(), wait(), wait(), return_exceptions=True):
+        assert isinstance(raised, DeadlineReached)
+        assert raised.deadline is deadline
