@@ -21,7 +21,7 @@ def test_the_examples_of_the_readme_run() -> None:
 def test_the_suite_of_the_readme_is_a_suite_of_at_most_twenty_lines(tmp_path: Path) -> None:
     """The file shown loads, makes tasks, and is as short as it is said to be."""
     block = next(
-        part for part in re.findall(r"```python\n(.*?)```", README.read_text(), re.S) if "seeded_suite" in part
+        part for part in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL) if "seeded_suite" in part
     )
     assert len(block.strip().splitlines()) <= 20
     path = tmp_path / "sums.py"
