@@ -15,6 +15,9 @@ from agentenv.records.messages import Spill
 _AT_ONCE_BYTES = 1 << 20
 """Largest file that is read into memory; larger ones are hashed in pieces, by the sandbox's snapshot."""
 
+_GROWN = f"larger than {_AT_ONCE_BYTES:,} bytes"
+"""State of a file that was smaller at first. What it holds now changes nothing, and may take for ever to hash."""
+
 _FIRST = "; at first "
 """Parts the state from what the file was before the first turn, in the states that differ from it."""
 
@@ -23,16 +26,18 @@ _FIRST = "; at first "
 class FileUnchanged:
     """Watches one file through one episode.
 
-    A state is ``sha256:…``, ``absent``, ``not-a-file`` (a folder, a pipe), ``unreadable`` (a link that leads out of
-    the workspace, or no permission) or ``link`` (to a file too large to be read at once; a link to a smaller file of
-    the workspace counts by what is read through it). A state that differs from the first one names both, so that
-    `check` can tell from the two states alone whether the file was already changed: the action that changes it is in
-    breach; one that finds it changed, or puts it back, is not.
+    A state is ``sha256:…``, ``larger than …`` (and smaller at first), ``absent``, ``not-a-file`` (a folder, a pipe),
+    ``unreadable`` (a link that leads out of the workspace, or no permission) or ``link`` (to a file too large to be
+    read at once; a link to a smaller file of the workspace counts by what is read through it). A state that differs
+    from the first one names both, so that `check` can tell from the two states alone whether the file was already
+    changed: the action that changes it is in breach; one that finds it changed, or puts it back, is not.
     """
 
     path: str
     """Relative to the workspace."""
     _first: str | None = field(default=None, init=False)
+    _small: bool = field(default=False, init=False)
+    """Whether it was read at once at first."""
 
     def __post_init__(self) -> None:
         """Refuse a path that cannot be a file of the workspace.
@@ -61,7 +66,7 @@ class FileUnchanged:
             )
             fault.retryable = False
             raise fault
-        state = await _state(sandbox, self.path)
+        state = await self._state(sandbox)
         if self._first is None:
             self._first = state
         return state if state == self._first else f"{state}{_FIRST}{self._first}"
@@ -72,23 +77,25 @@ class FileUnchanged:
             return Verdict(breached=False)
         return Verdict(breached=True, evidence=f"{self.path:.200}: {before} before, {after.partition(_FIRST)[0]} after")
 
-
-async def _state(sandbox: Sandbox, path: str) -> str:
-    try:
-        content = await sandbox.read(path, max_bytes=_AT_ONCE_BYTES + 1)
-        if len(content) <= _AT_ONCE_BYTES:
-            return f"sha256:{hashlib.sha256(content).hexdigest()}"
-        spill = (await sandbox.snapshot(_Hashing())).get(path)
-        if spill is not None:
-            return f"sha256:{spill.sha256}"
-        await sandbox.read(path, max_bytes=1)
-        return "link"
-    except (FileNotFoundError, NotADirectoryError):
-        return "absent"
-    except PermissionError:
-        return "unreadable"
-    except OSError:
-        return "not-a-file"
+    async def _state(self, sandbox: Sandbox) -> str:
+        try:
+            content = await sandbox.read(self.path, max_bytes=_AT_ONCE_BYTES + 1)
+            if len(content) <= _AT_ONCE_BYTES:
+                self._small = self._small or self._first is None
+                return f"sha256:{hashlib.sha256(content).hexdigest()}"
+            if self._small:
+                return _GROWN
+            spill = (await sandbox.snapshot(_Hashing())).get(self.path)
+            if spill is not None:
+                return f"sha256:{spill.sha256}"
+            await sandbox.read(self.path, max_bytes=1)
+            return "link"
+        except (FileNotFoundError, NotADirectoryError):
+            return "absent"
+        except PermissionError:
+            return "unreadable"
+        except OSError:
+            return "not-a-file"
 
 
 class _HashingWriter:

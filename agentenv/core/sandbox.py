@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,25 @@ class SandboxLimits:
     """Bytes of one command's stdout, and again of its stderr, that are kept in memory (half head, half tail)."""
     cpu_s: float = 600.0
     """CPU seconds of one process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotLimit:
+    """The most that one snapshot may store. A policy writes what it likes, and sparse files cost it nothing."""
+
+    files: int = 10_000
+    total_bytes: int = 256 << 20
+
+    def check(self, files: int, total_bytes: int) -> None:
+        """Refuse what is beyond it.
+
+        Raises:
+            OSError: ``EFBIG``.
+        """
+        if files > self.files or total_bytes > self.total_bytes:
+            raise OSError(
+                errno.EFBIG, f"the workspace has more than {self.files:,} files or {self.total_bytes:,} bytes"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,8 +195,12 @@ class Sandbox(AsyncResource):
         """
 
     @abstractmethod
-    async def snapshot(self, blobs: BlobSink) -> dict[str, Spill]:
-        """Store every regular file of the workspace by content hash: relative path to blob."""
+    async def snapshot(self, blobs: BlobSink, *, limit: SnapshotLimit | None = None) -> dict[str, Spill]:
+        """Store every regular file of the workspace by content hash: relative path to blob.
+
+        Raises:
+            OSError: ``EFBIG``: there is more than ``limit`` allows; some of it may have been stored.
+        """
 
     @abstractmethod
     async def stop_processes(self) -> None:

@@ -12,6 +12,7 @@ nothing it started is alive afterwards (law 12).
 
 from __future__ import annotations
 
+import errno
 import logging
 import time
 from contextlib import AsyncExitStack
@@ -116,6 +117,8 @@ class Episode(AsyncResource):
         self._sandbox: Sandbox | None = None
         self._context: ToolContext | None = None
         self._workspace: dict[str, Spill] = {}
+        self._too_large = False
+        """Whether the workspace has outgrown what is stored of one."""
         self._began_at = 0.0
 
     # ------------------------------------------------------------------- the loop
@@ -390,6 +393,7 @@ class Episode(AsyncResource):
             breaches=breaches,
             watched=self._rules.watched,
             workspace=workspace,
+            workspace_too_large=self._too_large,
             tool_s=time.perf_counter() - began,
             elapsed_s=self._elapsed(),
         )

@@ -10,7 +10,7 @@ from agentenv.core.compressor import Compressor
 from agentenv.core.constraint import Checker
 from agentenv.core.policy import PolicyIdentity
 from agentenv.core.renderer import Renderer
-from agentenv.core.sandbox import SandboxLimits, SandboxProvider
+from agentenv.core.sandbox import SandboxLimits, SandboxProvider, SnapshotLimit
 from agentenv.core.store import FactWriter
 from agentenv.core.task import Task
 from agentenv.records.budgets import Budget
@@ -61,6 +61,8 @@ class EpisodeOptions:
     limits: SandboxLimits = field(default_factory=SandboxLimits)
     snapshots: bool = True
     """Whether the workspace is stored by content hash after every action."""
+    snapshot_limit: SnapshotLimit = field(default_factory=SnapshotLimit)
+    """A workspace beyond it is not stored, nor is any later one of the episode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

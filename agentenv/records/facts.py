@@ -168,6 +168,8 @@ class ActionTaken:
     watched: dict[str, str] = field(default_factory=dict[str, str])
     workspace: dict[str, Spill] | None = None
     """Snapshot by content hash after the action; None if nothing changed or nothing is snapshot."""
+    workspace_too_large: bool = False
+    """Whether the workspace has outgrown what is stored of one. From here on the journal does not have it."""
     tool_s: float = 0.0
     elapsed_s: float = 0.0
 

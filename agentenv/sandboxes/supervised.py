@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, TypeVar
 from agentenv.core.blobs import BlobSink
 from agentenv.core.deadline import Deadline, DeadlineReached
 from agentenv.core.lifetime import finish
-from agentenv.core.sandbox import Execution, FileEntry, Output, Sandbox, SandboxLimits, SandboxProcess
+from agentenv.core.sandbox import (
+    Execution,
+    FileEntry,
+    Output,
+    Sandbox,
+    SandboxLimits,
+    SandboxProcess,
+    SnapshotLimit,
+)
 from agentenv.errors import SandboxFault
 from agentenv.records.messages import Spill
 from agentenv.sandboxes.connection import Answer, Connection, DataHandler
@@ -141,8 +149,8 @@ class SupervisedSandbox(Sandbox):
         await self._file_operation("list", path, {}, on_data=add)
         return entries
 
-    async def snapshot(self, blobs: BlobSink) -> dict[str, Spill]:
-        taking = _Snapshotting(blobs)
+    async def snapshot(self, blobs: BlobSink, *, limit: SnapshotLimit | None = None) -> dict[str, Spill]:
+        taking = _Snapshotting(blobs, limit)
         try:
             await self._file_operation("snapshot", ".", {}, on_data=taking.add)
         finally:
@@ -238,8 +246,10 @@ class _Collecting:
 class _Snapshotting:
     """Stores the files of a workspace as they come, small ones at once."""
 
-    def __init__(self, blobs: BlobSink) -> None:
+    def __init__(self, blobs: BlobSink, limit: SnapshotLimit | None) -> None:
         self._blobs = blobs
+        self._limit = limit
+        self._bytes = 0
         self.spilling = Spilling(blobs)
         self.found: dict[str, Spill] = {}
         self._first: bytes | None = None
@@ -247,7 +257,14 @@ class _Snapshotting:
         self._long = False
 
     async def add(self, answer: Answer) -> None:
-        """Take a piece of a file; an empty one ends it."""
+        """Take a piece of a file; an empty one ends it.
+
+        Raises:
+            OSError: It is one too many.
+        """
+        self._bytes += len(answer.payload)
+        if self._limit is not None:
+            self._limit.check(len(self.found) + 1, self._bytes)
         path = text(answer.fields, "path")
         if number(answer.fields, "last"):
             spill = await self.spilling.commit(path) if self._long else None

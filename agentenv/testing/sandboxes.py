@@ -22,6 +22,7 @@ from agentenv.core.sandbox import (
     SandboxProcess,
     SandboxProvider,
     SandboxSpec,
+    SnapshotLimit,
 )
 from agentenv.errors import SandboxFault
 from agentenv.records.messages import Spill
@@ -220,8 +221,10 @@ class InMemorySandbox(Sandbox):
                 entries[name] = FileEntry(name=name, kind=kind, size_bytes=size)
         return [entries[name] for name in sorted(entries, key=lambda name: name.encode("utf-8", "surrogateescape"))]
 
-    async def snapshot(self, blobs: BlobSink) -> dict[str, Spill]:
+    async def snapshot(self, blobs: BlobSink, *, limit: SnapshotLimit | None = None) -> dict[str, Spill]:
         self._require_open()
+        if limit is not None:
+            limit.check(len(self.files), sum(map(len, self.files.values())))
         return {path: blobs.put(content) for path, content in self.files.items()}
 
     async def stop_processes(self) -> None:

@@ -15,6 +15,7 @@ real kernel (escapes, bombs, floods) is another matter.
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 from collections.abc import AsyncGenerator
@@ -22,7 +23,15 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from agentenv.core.deadline import Deadline, DeadlineReached
-from agentenv.core.sandbox import Execution, ProcessDied, Sandbox, SandboxLimits, SandboxProvider, SandboxSpec
+from agentenv.core.sandbox import (
+    Execution,
+    ProcessDied,
+    Sandbox,
+    SandboxLimits,
+    SandboxProvider,
+    SandboxSpec,
+    SnapshotLimit,
+)
 from agentenv.errors import SandboxFault
 from agentenv.testing.stores import InMemoryBlobs
 
@@ -295,6 +304,15 @@ class SandboxContract:
             "large": large,
         }
         assert snapshot["large"].size_bytes == len(large)
+
+    async def test_snapshot_beyond_its_limit_is_refused(self, sandbox: Sandbox) -> None:
+        """What is beyond it is never all read; the sandbox can be used as before."""
+        await sandbox.write("large", bytes(700_000))
+        for limit in (SnapshotLimit(files=3), SnapshotLimit(total_bytes=700_000)):
+            with pytest.raises(OSError, match="the workspace has more than") as refused:
+                await sandbox.snapshot(InMemoryBlobs(), limit=limit)
+            assert refused.value.errno == errno.EFBIG
+        assert len(await sandbox.snapshot(InMemoryBlobs(), limit=SnapshotLimit(files=4))) == 4
 
     # Kept processes.
 
