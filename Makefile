@@ -42,10 +42,10 @@ demo: model  ## Collect real rollouts with a small model on the CPU, and look at
 
 test: bubblewrap $(VENV)/dev model  ## Everything a contributor needs, then lint, types, layers and the default tests.
 	$(MAKE) --no-print-directory check
-	$(BIN)/pytest -q -n 2 --dist loadfile
+	$(BIN)/pytest -q
 
 test-all: bubblewrap $(VENV)/dev model  ## The slow tests too.
-	HYPOTHESIS_PROFILE=broad $(BIN)/pytest -q -n 2 --dist loadfile -m 'not vllm'
+	HYPOTHESIS_PROFILE=broad $(BIN)/pytest -q -m 'not vllm'
 
 test-vllm: $(VENV)/dev  ## Install a real vLLM for CPU in a venv of its own, serve a tiny model, run the contract tests.
 	$(PYTHON) tests/vllm/engine/install.py
