@@ -66,7 +66,7 @@ class RuleWatch:
         if not self._checkers:
             return ()
         before = self.watched
-        if executed:
+        if executed or sandbox is not None:  # what an earlier action left running may be at work without a call
             await self.observe(sandbox)
         seen = {entry.constraint_id: entry for entry in self._seen}
         effect = Effect(turn=turn, calls=executed)

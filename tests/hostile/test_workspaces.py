@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import os
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agentenv.core.sandbox import SandboxProvider, SnapshotLimit
-from agentenv.core.task import Grade, GradeState, Task
+from agentenv.core.task import Grade, GradeState, Script, ScriptView, Task, Turn
 from agentenv.records.axes import Outcome, StopReason
 from agentenv.records.constraints import CheckerSpec
 from agentenv.records.episode import EpisodeRecord, RewardComponent
@@ -26,8 +28,17 @@ RULE = "The file original.csv must not change."
 
 
 @pytest.fixture
-async def provider() -> AsyncIterator[SandboxProvider]:
-    async with BwrapProvider() as provider:
+def root() -> Iterator[Path]:
+    """A folder for workspaces that the sandboxes' user can reach."""
+    path = Path(tempfile.mkdtemp(prefix="agentenv-test-"))
+    path.chmod(0o711)
+    yield path
+    path.rmdir()
+
+
+@pytest.fixture
+async def provider(root: Path) -> AsyncIterator[SandboxProvider]:
+    async with BwrapProvider(workspace_root=root) as provider:
         yield provider
 
 
@@ -39,8 +50,8 @@ async def graded_by_late(state: GradeState) -> Grade:
     return Grade(components=(component,), outcome=Outcome.SUCCESS)
 
 
-def suite_of(*commands: str) -> SeededSuite:
-    """One task that runs the commands, one per turn, and then answers."""
+def suite_of(*commands: str, reference: Script | None = None) -> SeededSuite:
+    """One task that runs the commands, one per turn, and then answers; or that plays another script."""
     turns = [call("shell", command=command) for command in commands]
 
     def make(draw: Variant) -> Task:
@@ -59,7 +70,7 @@ def suite_of(*commands: str) -> SeededSuite:
                 ),
             ),
             grader=graded_by_late,
-            scripts={"reference": scripted(*turns, "Done.")},
+            scripts={"reference": reference or scripted(*turns, "Done.")},
         )
 
     return SeededSuite("workspaces", 10, make=make)
@@ -166,6 +177,32 @@ async def test_the_original_was_changed(tmp_path: Path, provider: SandboxProvide
     """Law 9: however it was done, the turn that did it is in breach, once."""
     record = await played(tmp_path / "run", provider, CHANGED[name], "echo x >> other", "true")
     assert [breach.turn for breach in record.breaches] == [0]
+
+
+async def test_changed_by_an_interpreter_before_a_turn_without_a_call(
+    tmp_path: Path, root: Path, provider: SandboxProvider
+) -> None:
+    """Law 9: what a kept process does while the policy thinks is seen after the turn, even if it calls no tool."""
+    code = (
+        "import threading, time\n"
+        "def later():\n"
+        "    time.sleep(0.2)\n"
+        "    open('original.csv', 'a').write('x')\n"
+        "    open('done', 'w').close()\n"
+        "threading.Thread(target=later).start()\n"
+    )
+
+    def script(view: ScriptView) -> Turn:
+        if view.turn == 0:
+            return Turn(calls=(("python", {"code": code}),))
+        while not list(root.glob("*/workspace/done")):
+            os.sched_yield()
+        return Turn(text="Done.")
+
+    suite = suite_of(reference=script)
+    assert (await collect(tmp_path / "run", suite=suite, tasks=1, provider=provider)).done == 1
+    (record,) = audited(tmp_path / "run").values()
+    assert [breach.turn for breach in record.breaches] == [1]
 
 
 LATE = (

@@ -6,6 +6,9 @@ interpreter is told with the words that state was lost, and the next call works.
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 from agentenv.core.deadline import Deadline, DeadlineReached
 from agentenv.core.tool import ToolContext
@@ -145,6 +148,30 @@ async def test_sandbox_without_a_working_python_is_a_fault(
         with pytest.raises(ToolFault, match=f"no working {program}") as caught:
             await run(context, "1")
         assert not caught.value.retryable
+
+
+FORGED = [
+    {"head": "!!!"},
+    {"tail": "a"},
+    {"total_bytes": -6},
+    {"head": "QUFBQQ==", "total_bytes": 1},
+    {"total_bytes": 10**30},
+    {"state": "fine"},
+    {"extra": 1},
+]
+
+
+@pytest.mark.parametrize("change", FORGED, ids=json.dumps)
+async def test_a_forged_answer_that_is_none_costs_the_interpreter(context: ToolContext, change: dict[str, Any]) -> None:
+    """What the code writes into the interpreter's own channel is its own affair: a result, never a fault."""
+    answer = json.dumps({"id": 2, "state": "ok", "head": "", "tail": "", "total_bytes": 6, **change})
+    code = (
+        f"import os\nfor fd in range(3, 20):\n  try: os.write(fd, {answer!r}.encode() + b'\\n')\n  except OSError: pass"
+    )
+    status, text = await run(context, code)
+    assert status is CallStatus.ERROR
+    assert "broke it" in text
+    assert await run(context, "1 + 1") == (CallStatus.OK, "2\n")
 
 
 async def test_files_of_the_workspace_cannot_break_the_interpreter(context: ToolContext) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import functools
 import json
 from pathlib import Path
@@ -35,9 +34,10 @@ class _Answer(msgspec.Struct, forbid_unknown_fields=True):
 
     id: int
     state: Literal["ok", "error", "stopped"]
-    head: str
-    tail: str
-    total_bytes: int
+    head: bytes
+    """The wire has it in base64, which is undone where it is read; so too of the tail."""
+    tail: bytes
+    total_bytes: Annotated[int, Meta(ge=0, lt=1 << 53)]
 
 
 class _Killed(Exception):
@@ -106,7 +106,7 @@ class _Interpreter(AsyncResource):
             await self.aclose()
             text = f"The code did not stop at its limit of {limit_s:.3g} s and was killed; its output is lost."
             raise _Killed(text, CallStatus.TIMEOUT) from reached
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             await self.aclose()
             raise _Killed(
                 "The code wrote into the interpreter's own channel and broke it.", CallStatus.ERROR
@@ -140,6 +140,8 @@ class _Interpreter(AsyncResource):
         answer = msgspec.json.decode(line, type=_Answer)
         if answer.id != self._asked:
             raise msgspec.DecodeError(f"answer {answer.id} to question {self._asked}")
+        if answer.total_bytes < len(answer.head) + len(answer.tail):
+            raise msgspec.DecodeError("more bytes were kept than were written")
         return answer
 
 
@@ -149,8 +151,7 @@ def _driver() -> str:
 
 
 def _shown(answer: _Answer, limit_s: float) -> Result:
-    head, tail = base64.b64decode(answer.head), base64.b64decode(answer.tail)
-    text, dropped = excerpt(Output(head=head, tail=tail, total_bytes=answer.total_bytes))
+    text, dropped = excerpt(Output(head=answer.head, tail=answer.tail, total_bytes=answer.total_bytes))
     match answer.state:
         case "ok":
             return Result(text=text or "[no output]", bytes_dropped=dropped)
