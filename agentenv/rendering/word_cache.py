@@ -2,9 +2,11 @@ r"""An exact shortcut for encoding ASCII text with byte-level BPE: each word is 
 
 Byte-level BPE cuts a text into words by a pattern and merges inside each word alone, so a word's ids never depend on
 its neighbours. What agents read (tool output, JSON, code) repeats its words; looking them up costs about a sixth of
-encoding them. Patterns are written with Unicode classes, which `re` does not have: on ASCII text they are plain
-character ranges. Anything else (another model, a normalizer that changes ASCII, a class that is not known here, text
-that is not ASCII) goes the ordinary way.
+encoding them. A text that comes again as a whole, such as a system prompt with its tools, is looked up as a whole.
+
+Patterns are written with Unicode classes, which `re` does not have: on ASCII text they are plain character ranges.
+Anything else (another model, a normalizer that changes ASCII, a class that is not known here, text that is not ASCII)
+goes the ordinary way.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ _SET_OPERATION = re.compile(r"&&|--|\|\||~~")
 """What `re` takes for letters inside a class, and other libraries for operations on sets."""
 _MAX_WORDS = 1 << 16
 _MAX_WORD_LENGTH = 64
+_MAX_TEXTS = 256
+_MAX_TEXT_LENGTH = 1 << 14
 
 
 class WordCache:
@@ -40,13 +44,21 @@ class WordCache:
         self._encode_word = encode_word
         self._max_words = max_words
         self._known: dict[str, list[int]] = {}
+        self._texts: dict[str, list[int]] = {}
 
     def encode(self, text: str) -> list[int]:
         """Encode ASCII text that holds no added token."""
+        whole = self._known.get(text) or self._texts.get(text)
+        if whole is None:
+            whole = self._encode(text)
+            if _MAX_WORD_LENGTH < len(text) <= _MAX_TEXT_LENGTH:
+                if len(self._texts) >= _MAX_TEXTS:
+                    self._texts = {}
+                self._texts[text] = whole
+        return whole
+
+    def _encode(self, text: str) -> list[int]:
         known = self._known
-        whole = known.get(text)
-        if whole is not None:
-            return whole
         words = self._words(text)
         try:
             return list(chain.from_iterable(map(known.__getitem__, words)))

@@ -54,8 +54,32 @@ def test_words_are_remembered_up_to_a_bound() -> None:
     assert cache.encode("three") == [5]
     assert cache.encode("one") == [3]
     assert asked == ["one", " two", "three", "one"]
-    assert cache.encode("y" * 100) == cache.encode("y" * 100) == [100]
-    assert asked[4:] == ["y" * 100] * 2
+    long = "y" * 100
+    assert [cache.encode(f"{long} {end}") for end in "ab"] == [[100, 2], [100, 2]]
+    assert asked[4:] == [long, " a", long, " b"]
+
+
+class Words:
+    """Stands for a pattern, and writes down which texts were cut into words."""
+
+    def __init__(self) -> None:
+        self.cut: list[str] = []
+
+    def findall(self, text: str) -> list[str]:
+        self.cut.append(text)
+        return text.split()
+
+
+def test_texts_are_remembered_whole_up_to_a_bound() -> None:
+    """A text that comes again is looked up, not cut again, unless it is very long."""
+    words = Words()
+    cache = WordCache(words, lambda word: [len(word)])  # type: ignore[arg-type]
+    for text, cuts in (("a bc " * 50, 1), ("a bc", 2), ("a bc " * 5000, 2)):
+        assert cache.encode(text) == cache.encode(text) == [len(word) for word in text.split()]
+        assert words.cut == [text] * cuts
+        words.cut.clear()
+    for number in range(1000):
+        assert cache.encode(f"{number:04} " * 20) == [4] * 20
 
 
 def split(pattern: dict[str, str], behavior: str = "Isolated") -> dict[str, object]:
