@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, cast
 from urllib.parse import urlsplit
 
@@ -87,7 +88,10 @@ class HttpClient:
             raise ConfigError("The API key has characters that no HTTP header can carry. Is it complete, on one line?")
         self._address = address
         self._fixed = "".join(f"{line}\r\n" for line in lines).encode("ascii")
-        self._slots = asyncio.Semaphore(max_connections)
+        self._max_connections = max_connections
+        self._busy = 0
+        """Requests that have their turn; never more than ``max_connections``."""
+        self._waiting: deque[asyncio.Future[None]] = deque()
         self._idle_s = idle_s
         self._idle: list[_Connection] = []
         self._open: set[_Connection] = set()
@@ -102,17 +106,23 @@ class HttpClient:
             NotHttp: What came back is no HTTP.
             OrderError: The client is closed.
         """
-        async with self._slots:
+        if self._busy < self._max_connections:
+            self._busy += 1
+        else:
+            await self._turn()
+        try:
             connection = self._kept() or await self._connect()
             try:
                 answer = await connection.exchange(self._written(method, path, body))
             except BaseException:
                 connection.close()
                 raise
-            if not connection.closed:
-                connection.idle_since = time.monotonic()
-                self._idle.append(connection)
-            return answer
+        finally:
+            self._end_turn()
+        if not connection.closed:
+            connection.idle_since = time.monotonic()
+            self._idle.append(connection)
+        return answer
 
     async def aclose(self) -> None:
         """Close every connection, those in use too. May be called twice."""
@@ -120,6 +130,26 @@ class HttpClient:
         for connection in list(self._open):
             connection.close()
         await asyncio.sleep(0)  # sockets are closed in the loop's next pass
+
+    async def _turn(self) -> None:
+        """Wait until somebody who is done hands over."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            await waiter
+        except BaseException:
+            if waiter.done() and not waiter.cancelled():
+                self._end_turn()  # it came together with the cancellation
+            raise
+
+    def _end_turn(self) -> None:
+        """Hand over to whoever has waited longest."""
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+        self._busy -= 1
 
     def _written(self, method: str, path: str, body: bytes | None) -> bytes:
         first = f"{method} {self._address.prefix}{path} HTTP/1.1\r\n".encode("ascii")

@@ -200,6 +200,19 @@ async def test_connections_are_bounded_and_everyone_gets_a_turn() -> None:
         assert server.connections == server.most_at_once == 3
 
 
+async def test_a_turn_that_is_given_up_goes_to_the_next() -> None:
+    """Whoever is cancelled, waiting, handed over to, or under way, leaves the connection to those behind."""
+    for given_up in range(4):
+        async with talking(max_connections=1) as (_, client):
+            calls = [asyncio.ensure_future(client.request("GET", "/", None)) for _ in range(4)]
+            while not calls[0].done() if given_up else False:
+                await asyncio.sleep(0)
+            calls[given_up].cancel()
+            others = await asyncio.gather(*(call for call in calls if call is not calls[given_up]))
+            assert others == [Answer(200, b"ok")] * 3
+            assert await client.request("GET", "/", None) == Answer(200, b"ok")
+
+
 async def test_closing_ends_what_is_under_way() -> None:
     async with talking(HANG) as (server, client):
         call = asyncio.ensure_future(client.request("GET", "/", None))
