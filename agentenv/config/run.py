@@ -21,6 +21,7 @@ from agentenv.envs.plan import EpisodeParts
 from agentenv.errors import ConfigError
 from agentenv.registry import load_suite
 from agentenv.rollout.collector import CollectOptions, Collector, Observer, Tally
+from agentenv.rollout.cycles import rare_cycle_searches
 from agentenv.rollout.schedule import Progress, progress_of, slots
 from agentenv.storage.run_folder import RunFolder
 
@@ -45,7 +46,8 @@ class Run:
             HarnessFault: The journal cannot be written.
         """
         todo = slots(tasks=self.config.tasks, group_size=self.config.group_size, seed=self.config.seed)
-        return await self.collector.run(todo, self.before)
+        with rare_cycle_searches():
+            return await self.collector.run(todo, self.before)
 
 
 @asynccontextmanager

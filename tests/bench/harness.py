@@ -16,6 +16,7 @@ from agentenv.records.axes import BudgetKind, BudgetOwner
 from agentenv.records.budgets import Budget
 from agentenv.records.tokens import SamplingParams
 from agentenv.rollout.collector import CollectOptions, Collector
+from agentenv.rollout.cycles import rare_cycle_searches
 from agentenv.rollout.schedule import Progress, slots
 from agentenv.storage.blobs import FolderBlobs
 from agentenv.storage.journal import Journal
@@ -68,7 +69,8 @@ class Harness:
                 options=CollectOptions(tasks=shape.episodes, concurrency=shape.at_once, max_attempts=1),
             )
             todo = slots(tasks=shape.episodes, group_size=1, seed=0)
-            tally = await collector.run(todo, Progress(done=frozenset(), attempts={}))
+            with rare_cycle_searches():  # as `agentenv collect` does
+                tally = await collector.run(todo, Progress(done=frozenset(), attempts={}))
         if tally.reasons != {"task_budget": shape.episodes}:
             raise AssertionError(f"every episode should end by its budget of turns, got {tally}")
         return path
