@@ -55,11 +55,7 @@ class ForbiddenCall:
 
     def check(self, before: str, effect: Effect, after: str) -> Verdict:
         """Find a breach if a forbidden call was run; the first one is the evidence, the others are counted."""
-        found = [
-            (call, result.status)
-            for call, result in effect.calls
-            if result.status.ran and self._forbids(call)
-        ]
+        found = [(call, result.status) for call, result in effect.calls if result.status.ran and self._forbids(call)]
         if not found:
             return Verdict(breached=False)
         call, status = found[0]

@@ -89,9 +89,7 @@ class LlamaEngine:
         try:
             import xllamacpp
         except ImportError as error:
-            raise ConfigError(
-                "The policy llamacpp needs the package xllamacpp: pip install xllamacpp."
-            ) from error
+            raise ConfigError("The policy llamacpp needs the package xllamacpp: pip install xllamacpp.") from error
         _check_gguf(settings.model_path)
         binding: Any = xllamacpp  # a compiled module without types
         folder = Path(tempfile.mkdtemp(prefix="agentenv-llama-"))  # mode 0700: nobody else can reach the listener
