@@ -122,7 +122,8 @@ def collect(  # noqa: PLR0913, PLR0917 - one parameter per flag
         tally = run(_collect(config, folder, resume=resume, said=said))
     except KeyboardInterrupt:
         kept = f"Interrupted: {_n_done(folder)} of {config.tasks * config.group_size} episodes are done."
-        print(f"{kept} The same command with --resume finishes the run.", file=sys.stderr)
+        door = " with --resume finishes the run" if folder.is_dir() else " begins the run: there is no folder yet"
+        print(f"{kept} The same command{door}.", file=sys.stderr)
         raise typer.Exit(130) from None
     _report(folder, tally, said)
     if not tally.complete:

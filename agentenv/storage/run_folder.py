@@ -145,7 +145,7 @@ def _refuse_foreign(path: Path) -> None:
         raise ConfigError(f"{path} is a file; a run needs a folder.")
     if not path.exists() or (path / _MANIFEST).exists():
         return
-    strange = sorted({entry.name for entry in path.iterdir()} - {_LOCK, _JOURNAL, _BLOBS})
+    strange = sorted({entry.name for entry in path.iterdir()} - {_LOCK, _JOURNAL, _BLOBS, _MANIFEST})  # made just now
     foreign = [name for name in strange if not name.startswith(f".{_MANIFEST}.")]
     if foreign:
         raise ConfigError(
