@@ -92,10 +92,10 @@ class Provider(InMemoryProvider):
         real = getattr(sandbox, self._method)
         calls = 0
 
-        async def method(*arguments: Any) -> Any:
+        async def method(*arguments: Any, **options: Any) -> Any:
             nonlocal calls
             calls += 1
-            return await (real(*arguments) if calls <= self._calls_before else soon(self._act)())
+            return await (real(*arguments, **options) if calls <= self._calls_before else soon(self._act)())
 
         setattr(sandbox, self._method, method)
         return sandbox
