@@ -67,35 +67,47 @@ class Deadline:
 
 
 class Enforcement:
-    """What `Deadline.enforce` gives: enters once. Written out, because every call of a policy goes through it."""
+    """What `Deadline.enforce` gives: enters once.
 
-    __slots__ = ("_deadline", "_outermost", "_scope")
+    `asyncio.timeout` written out, because every call of a policy goes through it.
+    """
+
+    __slots__ = ("_cancelling", "_deadline", "_fired", "_outermost", "_task", "_timer")
 
     def __init__(self, deadline: Deadline) -> None:
         self._deadline = deadline
-        self._scope: asyncio.Timeout | None = None
+        self._task: asyncio.Task[object] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._cancelling = 0
+        self._fired = False
         self._outermost = False
 
     async def __aenter__(self) -> None:
         deadline, task = self._deadline, asyncio.current_task()
+        assert task is not None, "deadlines are enforced in tasks"
         if deadline.at == math.inf or deadline.enforced_in is task:
             return
-        self._scope = asyncio.timeout(deadline.remaining_s)
-        await self._scope.__aenter__()
+        self._task, self._cancelling = task, task.cancelling()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_at(loop.time() + deadline.remaining_s, self._fire)
         if deadline.enforced_in is None:
             deadline.enforced_in, self._outermost = task, True
+
+    def _fire(self) -> None:
+        assert self._task is not None, "the timer is set by a task"
+        self._fired = True
+        self._task.cancel()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        scope = self._scope
-        if scope is None:
+        if self._timer is None or self._task is None:
             return
+        self._timer.cancel()
         if self._outermost:
             self._deadline.enforced_in = None
-        try:
-            await scope.__aexit__(kind, error, trace)
-        except TimeoutError as raised:
-            error = raised
-        if isinstance(error, TimeoutError) and scope.expired():
+        if not self._fired:
+            return
+        ours = self._task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError)
+        if ours or isinstance(error, TimeoutError):
             raise DeadlineReached(f"the deadline of {self._deadline.name} fired", self._deadline) from error

@@ -216,12 +216,12 @@ def _checked_versions(
 ) -> tuple[tuple[VersionSpan, ...], tuple[str, ...]]:
     if n == 0:
         return (), ()
-    unknown = (VersionSpan(start=0, end=n, version=None),)
     if given is None:
-        return unknown, ()
+        return (VersionSpan(start=0, end=n, version=None),), ()
     bounds = [0, *(end for _, _, end in given)]
     tiles = bounds[-1] == n and all(start == bound < end for bound, (_, start, end) in zip(bounds, given, strict=False))
     if not tiles:
+        unknown = (VersionSpan(start=0, end=n, version=None),)
         return unknown, (f"the engine's weight spans {given[:4]} do not cover its {n} tokens: version unknown",)
     return tuple([VersionSpan(start=start, end=end, version=label) for label, start, end in given]), ()
 

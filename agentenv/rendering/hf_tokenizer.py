@@ -109,7 +109,7 @@ class HfTokenizer:
         return self._encode_uncontrolled(text, anchored=True)
 
     def decode(self, ids: Sequence[int]) -> str:
-        ids = list(ids)
+        ids = ids if isinstance(ids, list) else list(ids)
         if not ids or (min(ids) >= 0 and max(ids) < self.vocab_size):
             return self._backend.decode(ids, skip_special_tokens=False)
         parts: list[str] = []

@@ -64,6 +64,7 @@ class TemplateRenderer:
         self._turn_end_id = None if self._form.turn_end is None else tokenizer.control_ids[self._form.turn_end]
         first = () if self._turn_end_id is None else (self._turn_end_id,)
         self._stops = tuple(dict.fromkeys([*first, *tokenizer.eos_ids]))
+        self._stop_set = frozenset(self._stops)
         self._dropped = _dropped(tokenizer.control_ids, self._style)
         thoughts = (tokenizer.control_ids.get(tag) for tag in (OPEN, CLOSE))
         self._thought_ids = [None if number is None else array("i", [number]).tobytes() for number in thoughts]
@@ -109,9 +110,9 @@ class TemplateRenderer:
 
     def parse(self, completion_ids: Sequence[int], turn: int) -> ParsedTurn:
         body = list(completion_ids)
-        end = min((body.index(stop) for stop in self._stops if stop in body), default=None)
-        if end is not None:
-            del body[end:]
+        ends = [body.index(stop) for stop in self._stop_set.intersection(body)]
+        if ends:
+            del body[min(ends) :]
         if not self._dropped.isdisjoint(body):
             body = [number for number in body if number not in self._dropped]
         reply = split_reasoning(self._tokenizer.decode(body), opened=self._form.opens_reasoning)
@@ -121,7 +122,7 @@ class TemplateRenderer:
             for index, call in enumerate(found.calls)
         )
         return ParsedTurn(
-            text=found.text, calls=calls, errors=found.errors, reasoning=reply.reasoning, closed=end is not None
+            text=found.text, calls=calls, errors=found.errors, reasoning=reply.reasoning, closed=bool(ends)
         )
 
     def compose(self, text: str, calls: Sequence[ToolCall]) -> array[int]:
