@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from agentenv.core.deadline import Deadline
 from agentenv.core.policy import Policy, PolicyIdentity, Reply, SampleRequest
+from agentenv.policies.http_client import HttpClient, read_address
 from agentenv.policies.vllm_wire import GenerateRoute, WireCall, encode_prompt
 
 PATH = GenerateRoute.path
@@ -89,3 +90,19 @@ async def by_httpx(url: str, loop: BareLoop) -> None:
             return len(response.content)
 
         await loop.run(post)
+
+
+async def by_ours(url: str, loop: BareLoop) -> None:
+    """Run it over the client of the harness."""
+    headers = {"Content-Type": "application/json"}
+    client = HttpClient(read_address(url), headers=headers, max_connections=loop.at_once, idle_s=4.0)
+
+    async def post(body: bytes) -> int:
+        answer = await client.request("POST", PATH, body)
+        assert answer.status == 200, answer.body
+        return len(answer.body)
+
+    try:
+        await loop.run(post)
+    finally:
+        await client.aclose()

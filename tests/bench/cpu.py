@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tests.bench.bare import BareLoop, Listening, by_aiohttp, by_httpx
+from tests.bench.bare import BareLoop, Listening, by_aiohttp, by_httpx, by_ours
 from tests.bench.engine import serving, started
 from tests.bench.scale import Scale
 from tests.bench.table import Row
@@ -22,15 +22,22 @@ async def measure(workload: Workload, scale: Scale) -> list[Row]:
         listening = Listening(harness.policy)
         await harness.run(few, lambda _: listening)
         bodies = list(listening.bodies.values())
-        slow = [episode[:2] for episode in bodies[: scale.at_once]]  # httpx takes too long for more
+        some = bodies[: scale.at_once]
         costs = await interleaved(
             {
                 "harness": (partial(harness.run, few), few.calls),
                 "aiohttp": (lambda: by_aiohttp(stub.url, BareLoop(bodies, few.at_once)), few.calls),
                 "many": (partial(harness.run, many), many.calls),
-                "httpx": (lambda: by_httpx(stub.url, BareLoop(slow, few.at_once)), sum(map(len, slow))),
             },
             rounds=scale.rounds,
+        )
+        clients = await interleaved(
+            {
+                "aiohttp": (lambda: by_aiohttp(stub.url, BareLoop(some, few.at_once)), sum(map(len, some))),
+                "httpx": (lambda: by_httpx(stub.url, BareLoop(some, few.at_once)), sum(map(len, some))),
+                "ours": (lambda: by_ours(stub.url, BareLoop(some, few.at_once)), sum(map(len, some))),
+            },
+            rounds=min(scale.rounds, 3),
         )
     name = f"CPU per turn, {few.at_once} in flight, to a bare aiohttp loop's"
     return [
@@ -41,7 +48,12 @@ async def measure(workload: Workload, scale: Scale) -> list[Row]:
             limit=1.2,
             section=SECTION,
         ),
-        Row(name="a bare httpx loop, to the aiohttp loop", value=costs.ratio("httpx", "aiohttp"), section=SECTION),
+        Row(name="a bare loop over httpx, to aiohttp's", value=clients.ratio("httpx", "aiohttp"), section=SECTION),
+        Row(
+            name="a bare loop over our own client, to aiohttp's",
+            value=clients.ratio("ours", "aiohttp"),
+            section=SECTION,
+        ),
         Row(
             name="CPU per call of the aiohttp loop, on this machine now",
             value=costs.ms("aiohttp"),
