@@ -41,6 +41,8 @@ Durability = Literal["process", "power"]
 _FOLD_BYTES = 16 << 20
 """Written since the last time the log was folded, until it is folded again."""
 _CLOSE_GRACE_S = 60.0
+_LOOK_EVERY_S = 0.25
+"""How often a writer sees whether its file is still there."""
 _PAGE = 4096
 
 
@@ -70,6 +72,8 @@ class JournalFile:
         """About as much as the log has grown since it was folded."""
         self._connection = connect_writer(path)
         self._attempts: dict[AttemptKey, int] = {}
+        self._place = _place_of(path)
+        self._seen_at = 0.0
         try:
             self._configure(durability, max_bytes)
         except sqlite3.Error as error:
@@ -92,9 +96,10 @@ class JournalFile:
         """Write all of them in one transaction.
 
         Raises:
-            HarnessFault: The disk is full or gone; nothing of them was written.
+            HarnessFault: The disk is full or gone; nothing of them was written. Or the file is gone, with all it had.
             DamagedJournal: The file was damaged under us.
         """
+        self._check_place()
         fresh: dict[AttemptKey, int] = {}
         rows: list[tuple[int, float, int, bytes]] = []
         now = time.time()
@@ -129,6 +134,23 @@ class JournalFile:
         with contextlib.suppress(sqlite3.Error):  # after some errors SQLite has rolled back by itself
             self._connection.execute("ROLLBACK")
 
+    def _check_place(self, *, at_least_every_s: float = _LOOK_EVERY_S) -> None:
+        """See that the file still is where it was opened: SQLite would write on into one that nobody can read.
+
+        Raises:
+            HarnessFault: It was removed, or another one is in its place; permanent.
+        """
+        now = time.monotonic()
+        if now < self._seen_at + at_least_every_s:
+            return
+        self._seen_at = now
+        if _place_of(self.path) != self._place:
+            raise HarnessFault.permanent(
+                f"The journal {self.path} was removed or replaced while it was being written, and what this session "
+                "wrote is lost with it. Leave the folders of running collections alone; begin the run anew, or resume "
+                "from what is there now."
+            )
+
     def fold(self) -> None:
         """Move what the log holds into the file, beside a writer, over a connection of its own."""
         try:
@@ -141,7 +163,11 @@ class JournalFile:
             raise failure(error, self.path, "fold the log of the journal") from error
 
     def close(self) -> None:
-        """Fold the log and close. May be called twice."""
+        """Fold the log and close. May be called twice.
+
+        Raises:
+            HarnessFault: The file is gone, or not the one that was written; it is closed all the same.
+        """
         try:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         except sqlite3.ProgrammingError:
@@ -149,6 +175,7 @@ class JournalFile:
         except sqlite3.Error:
             pass  # the log is as good a place as the file: the next to open it reads both
         self._connection.close()
+        self._check_place(at_least_every_s=0.0)
 
 
 class Journal(FactWriter):
@@ -289,7 +316,11 @@ class Journal(FactWriter):
         future.add_done_callback(lambda done: then(done.exception()))
 
     async def aclose(self) -> None:
-        """Write what waits, fold the log, close the file."""
+        """Write what waits, fold the log, close the file.
+
+        Raises:
+            HarnessFault: The file is gone, or another one is in its place.
+        """
         if self._closed:
             return
         self._closed = True
@@ -301,8 +332,10 @@ class Journal(FactWriter):
                 self._flush()
             await asyncio.wrap_future(self._thread.submit(_nothing))  # behind whatever the thread is at
             await asyncio.sleep(0)
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._file.close)
-        self._thread.shutdown(wait=False)
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._file.close)
+        finally:
+            self._thread.shutdown(wait=False)
 
 
 def _nothing() -> None:
@@ -327,6 +360,15 @@ def _own(error: BaseException) -> AgentEnvError:
         own = HarnessFault(f"The journal could not be written: {type(error).__name__}: {error}.")
     own.__cause__ = error
     return own
+
+
+def _place_of(path: Path) -> tuple[int, int] | None:
+    """Tell a file from whatever else may come to lie at its path; None if nothing does."""
+    try:
+        about = path.stat()
+    except OSError:
+        return None
+    return about.st_dev, about.st_ino
 
 
 def _storable(episode_id: str) -> str | bytes:
