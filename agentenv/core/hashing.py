@@ -23,6 +23,9 @@ from typing import Any, cast
 from agentenv.core.task import Task
 from agentenv.errors import ConfigError
 
+_AS_THEY_ARE = frozenset({type(None), bool, int, str})
+_ORDER = json.JSONEncoder(sort_keys=True).encode
+
 
 def sha256_of(value: object) -> str:
     """Hash a value by its content.
@@ -94,10 +97,12 @@ def files_sha256(paths: Iterable[Path]) -> str:
 
 def _plain(value: object) -> object:
     """Reduce a value to what JSON can write, without losing what tells two contents apart."""
+    if type(value) in _AS_THEY_ARE:  # most of what is hashed
+        return value
     match value:
         case Enum():
             return _plain(value.value)
-        case None | bool() | int() | str():
+        case int() | str():
             return value
         case float() if math.isfinite(value):
             return int(value) if value.is_integer() else value
@@ -105,18 +110,18 @@ def _plain(value: object) -> object:
             return {"sha256": hashlib.sha256(value).hexdigest()}
         case PurePath():
             return value.as_posix()
-        case Mapping() | AbstractSet() | list() | tuple():
+        case dict() | list() | tuple() | Mapping() | AbstractSet():
             return _plain_container(value)
         case _:
             return _plain_object(value)
 
 
 def _plain_container(value: object) -> object:
-    if isinstance(value, Mapping):
+    if isinstance(value, (dict, Mapping)):
         return {_text_key(key): _plain(member) for key, member in cast("Mapping[object, object]", value).items()}
     members = [_plain(member) for member in cast("Iterable[object]", value)]
     if isinstance(value, AbstractSet):
-        return {"set": sorted(members, key=lambda member: json.dumps(member, sort_keys=True))}
+        return {"set": sorted(members, key=_ORDER)}
     return members
 
 
