@@ -65,10 +65,14 @@ async def finish(cleanup: Coroutine[Any, Any, object], grace_s: float) -> bool:
     every cancellation; the cancellation is re-raised when the cleanup is over.
     """
     task = asyncio.ensure_future(cleanup)
+    deadline = anyio.current_time() + grace_s
     cancelled: asyncio.CancelledError | None = None
     ended = True
+    try:
+        await asyncio.sleep(0)  # mostly there is little to clean up, and no more waiting than this
+    except asyncio.CancelledError as error:
+        cancelled = error
     with anyio.CancelScope(shield=True):
-        deadline = anyio.current_time() + grace_s
         while not task.done():
             left = deadline - anyio.current_time()
             if left <= 0:
