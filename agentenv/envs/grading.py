@@ -14,9 +14,10 @@ from typing import cast
 
 from agentenv.core.boundary import is_its_own
 from agentenv.core.deadline import Deadline, DeadlineReached
+from agentenv.core.giving_up import wait_until
 from agentenv.core.origin import raised
 from agentenv.core.sandbox import Sandbox
-from agentenv.core.task import Grade, GradeState, Task
+from agentenv.core.task import Grade, Grader, GradeState, Task
 from agentenv.engine.effects import Score
 from agentenv.envs.faults import report_of
 from agentenv.errors import Fault, GraderFault, UsageError
@@ -33,19 +34,15 @@ async def grade(effect: Score, task: Task, sandbox: Sandbox | None) -> Scored:
     assert task.grader is not None, "the machine asks for a score only where there is a grader"
     began = time.perf_counter()
     deadline = Deadline.after(task.grade_timeout_s, f"grading {task.id}")
+    state = GradeState(
+        answer=effect.answer,
+        submitted=effect.submitted,
+        calls=effect.calls,
+        stop_reason=effect.reason,
+        sandbox=sandbox,
+    )
     try:
-        async with deadline.enforce():
-            if sandbox is not None:
-                await sandbox.stop_processes()
-            found = await task.grader(
-                GradeState(
-                    answer=effect.answer,
-                    submitted=effect.submitted,
-                    calls=effect.calls,
-                    stop_reason=effect.reason,
-                    sandbox=sandbox,
-                )
-            )
+        found = await wait_until(deadline, _graded(task.grader, state), whose=deadline.name)
         scored = _scored(found, task.id)
     except Fault as error:
         return _unscored(Scoring.FAILED, error, began)
@@ -59,6 +56,12 @@ async def grade(effect: Score, task: Task, sandbox: Sandbox | None) -> Scored:
     if deadline.passed:  # it held the loop, so that nothing could stop it
         return _timed_out(task, began)
     return replace(scored, scoring_s=time.perf_counter() - began)
+
+
+async def _graded(grader: Grader, state: GradeState) -> Grade:
+    if state.sandbox is not None:
+        await state.sandbox.stop_processes()
+    return await grader(state)
 
 
 def _scored(found: object, task_id: str) -> Scored:

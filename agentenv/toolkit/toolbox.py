@@ -14,6 +14,7 @@ import anyio
 
 from agentenv.core.boundary import is_its_own
 from agentenv.core.deadline import Deadline, DeadlineReached
+from agentenv.core.giving_up import wait_until
 from agentenv.core.origin import raised
 from agentenv.core.tool import InvalidArguments, Result, Tool, ToolContext
 from agentenv.errors import Fault, ToolFault, UsageError
@@ -169,8 +170,7 @@ async def _call(tool: Tool, call: ToolCall, context: ToolContext, deadline: Dead
     elif problems := problems_of(call.arguments, tool.spec.parameters):
         example = explain.example_of(tool.spec.parameters)
         raise InvalidArguments(explain.invalid(tool.spec.name, problems, example))
-    async with deadline.enforce():
-        return await tool.call(call.arguments, context, deadline)
+    return await wait_until(deadline, tool.call(call.arguments, context, deadline), whose=f"tool {call.name!r}")
 
 
 def _bounded(call: ToolCall, result: Result, context: ToolContext, duration_s: float) -> ToolResult:
