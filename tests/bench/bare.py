@@ -62,6 +62,10 @@ class BareLoop:
                 self.lengths.append(await post(body))
 
 
+Client = Callable[[str, BareLoop], Awaitable[None]]
+"""Runs a loop against the engine at an address."""
+
+
 async def by_aiohttp(url: str, loop: BareLoop) -> None:
     """Run it over aiohttp, as anyone would write it."""
     import aiohttp

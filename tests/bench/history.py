@@ -66,10 +66,10 @@ async def measure(workload: Workload, scale: Scale) -> list[Row]:
         bodies = list(listening.bodies.values())
         costs = await interleaved(
             {"aiohttp": (lambda: by_aiohttp(stub.url, BareLoop(bodies, short.at_once)), short.calls)},
-            rounds=scale.rounds,
+            rounds=max(1, scale.rounds // 4),
         )
         runs: list[list[float]] = []
-        for _ in range(max(2, scale.rounds // 2)):
+        for _ in range(max(2, scale.rounds // 4)):
             in_step = InStep(harness.policy, episodes=shape.episodes, turns=shape.turns)
             await harness.run(shape, partial(_as, in_step))
             runs.append(in_step.ms_per_turn())

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 class Scale:
     """Sizes of all sections."""
 
-    rounds: int = 5
-    episodes: int = 128
+    rounds: int = 16
     at_once: int = 64
     many_at_once: int = 512
     history_episodes: int = 32
@@ -19,4 +18,4 @@ class Scale:
 
 
 FULL = Scale()
-TINY = Scale(rounds=1, episodes=2, at_once=2, many_at_once=4, history_episodes=2, history_turns=4, rate_episodes=2)
+TINY = Scale(rounds=1, at_once=2, many_at_once=4, history_episodes=2, history_turns=4, rate_episodes=2)

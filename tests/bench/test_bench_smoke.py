@@ -32,7 +32,7 @@ def test_verdicts_and_the_table() -> None:
     ]
 
 
-def test_ratios_are_of_the_same_round() -> None:
-    costs = Costs({"a": [2.0, 6.0, 30.0], "b": [1.0, 2.0, 3.0]})
+def test_the_least_disturbed_run_counts() -> None:
+    costs = Costs({"a": [6.0, 3.0, 30.0], "b": [1.0, 2.0, 3.0]})
+    assert costs.ms("a") == 3.0
     assert costs.ratio("a", "b") == 3.0
-    assert costs.ms("a") == 2.0

@@ -1,4 +1,8 @@
-"""How cost is measured: CPU time of this process, of runs that take turns, so that a busy machine hits all alike."""
+"""How cost is measured: CPU time of this process, of runs that take turns, the least of each.
+
+CPU time is not free of others: they take caches and the other half of a core. So runs take turns, that a busy moment
+hits all alike, and of many runs the least disturbed counts, as in `timeit`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,6 @@ import gc
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from statistics import median
 
 Run = Callable[[], Awaitable[object]]
 
@@ -22,8 +25,8 @@ class Costs:
         return min(self.rounds[name])
 
     def ratio(self, name: str, base: str) -> float:
-        """Give the median over rounds of one run's cost in units of another's of the same round."""
-        return median(a / b for a, b in zip(self.rounds[name], self.rounds[base], strict=True))
+        """Give one run's cost in units of another's."""
+        return self.ms(name) / self.ms(base)
 
 
 async def interleaved(runs: Mapping[str, tuple[Run, int]], *, rounds: int) -> Costs:
