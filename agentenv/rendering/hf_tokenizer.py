@@ -7,10 +7,12 @@ import json
 import re
 from array import array
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from agentenv.errors import ConfigError
+from agentenv.rendering.byte_level import ByteLevelText, is_byte_level
 from agentenv.rendering.control_text import spelled, well_formed
 from agentenv.rendering.model_files import ModelFiles
 from agentenv.rendering.word_cache import WordCache, agrees, word_pattern
@@ -69,6 +71,9 @@ class HfTokenizer:
         if self._words is not None and not agrees(self.encode, self._encode):
             self._words = None
         self.vocab_size = _size(definition)
+        self._bytes = (
+            ByteLevelText(self._backend.id_to_token, size=self.vocab_size) if is_byte_level(definition) else None
+        )
 
     @cached_property
     def _plain(self) -> Backend:
@@ -109,7 +114,13 @@ class HfTokenizer:
         return self._encode_uncontrolled(text, anchored=True)
 
     def decode(self, ids: Sequence[int]) -> str:
-        ids = ids if isinstance(ids, list) else list(ids)
+        if self._bytes is not None:
+            with suppress(KeyError):
+                return self._bytes.decode(ids)
+        return self._decode(list(ids))
+
+    def _decode(self, ids: list[int]) -> str:
+        """Decode with the library; ids out of the vocabulary become U+FFFD."""
         if not ids or (min(ids) >= 0 and max(ids) < self.vocab_size):
             return self._backend.decode(ids, skip_special_tokens=False)
         parts: list[str] = []
