@@ -231,12 +231,13 @@ class StubEngine(AsyncResource):
         self.served += 1
         self.seeds.append(params.seed)
         self.in_flight += 1
+        due = asyncio.get_running_loop().time() + self.delays.get(params.seed, self.latency_s)
         try:
             fault = self._faults.popleft() if self._faults else None
             refusal = self._refusal(prompt, params, model) if fault is None else REFUSALS.get(fault)
             if refusal is not None:
                 return _error(*refusal)
-            answer = await self._answer(request, prompt, params, fault)
+            answer = await self._answer(request, prompt, params, fault, due)
             body = _encode(write(self._written(prompt, params, answer)))
             if fault is StubFault.NO_JSON:
                 body = b"<html>proxy error</html>"
@@ -262,7 +263,7 @@ class StubEngine(AsyncResource):
         return None
 
     async def _answer(
-        self, request: web.BaseRequest, prompt: list[int], params: Params, fault: StubFault | None
+        self, request: web.BaseRequest, prompt: list[int], params: Params, fault: StubFault | None, due: float
     ) -> StubAnswer:
         await self._running.wait()
         if fault is StubFault.HANG:
@@ -280,17 +281,19 @@ class StubEngine(AsyncResource):
             max_tokens=limit,
             stop_ids=params.stop_token_ids,
         )
-        latency_s = self.delays.get(params.seed, self.latency_s)
-        aborted = fault is StubFault.ABORT or (latency_s > 0.0 and await self._aborted(latency_s))
+        aborted = fault is StubFault.ABORT or (self._has_latency(params.seed) and await self._aborted(due))
         return spoil(StubAnswer.of(drawn, label=self.weight_label, aborted=aborted), fault, self.model.vocab_size)
 
     def _scored(self, law: Law) -> Law:
         return law if self.options.logprobs_mode == "processed_logprobs" else Law(1.0)
 
-    async def _aborted(self, latency_s: float) -> bool:
-        """Wait out the latency; True if a pause cut it short."""
+    def _has_latency(self, seed: int) -> bool:
+        return self.delays.get(seed, self.latency_s) > 0.0
+
+    async def _aborted(self, due: float) -> bool:
+        """Wait until the answer is due; True if a pause cut it short."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(latency_s):
+            async with asyncio.timeout_at(due):
                 await self._abort.wait()
                 return True
         await self._running.wait()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -100,29 +100,36 @@ class StubModel:
             max_tokens: The most to say.
             stop_ids: Further ids that end the reply.
         """
-        rng = random.Random(seed)  # noqa: S311  a test double
-        drawing, scoring = self.table(law), self.table(scored)
-        said = self._script(prompt, seed) if self._script is not None else ()
+        scoring = self.table(scored)
         stops = self._stop_ids.union(stop_ids)
         ids: list[int] = []
         logprobs: list[float] = []
-        previous, position = prompt[-1], len(prompt)
-        for index in range(max_tokens):
-            shift = previous * 31 + position * 17
-            if index < len(said):
-                token = said[index]
-            elif law.temperature == 0.0:
-                token = -shift * self._inverse % self.vocab_size
-            else:
-                drawn = bisect_left(drawing.cumulated, rng.random() * drawing.cumulated[-1])
-                token = (drawn - shift) * self._inverse % self.vocab_size
+        previous, shift = prompt[-1], len(prompt) * 17
+        for token in self._said(prompt, seed, law, max_tokens):
+            rank = (token * self._stride + previous * 31 + shift) % self.vocab_size
             ids.append(token)
-            rank = (token * self._stride + shift) % self.vocab_size
             logprobs.append(scoring.logprobs[rank] if rank < len(scoring.logprobs) else -math.inf)
             if token in stops:
                 return Drawn(ids, logprobs, True)
-            previous, position = token, position + 1
+            previous, shift = token, shift + 17
         return Drawn(ids, logprobs, False)
+
+    def _said(self, prompt: Sequence[int], seed: int, law: Law, max_tokens: int) -> Iterator[int]:
+        """Give one id after another: those of the script, then sampled ones."""
+        script = self._script(prompt, seed)[:max_tokens] if self._script is not None else ()
+        yield from script
+        if len(script) == max_tokens:
+            return
+        rng = random.Random(seed)  # noqa: S311  a test double
+        drawing = self.table(law)
+        previous = script[-1] if script else prompt[-1]
+        for position in range(len(prompt) + len(script), len(prompt) + max_tokens):
+            shift = previous * 31 + position * 17
+            rank = 0
+            if law.temperature:
+                rank = bisect_left(drawing.cumulated, rng.random() * drawing.cumulated[-1])
+            previous = (rank - shift) * self._inverse % self.vocab_size
+            yield previous
 
     def _tabulate(self, law: Law) -> Table:
         temperature = law.temperature or 1.0

@@ -75,10 +75,11 @@ def generate_body(written: Written, *, strings: bool, spans: bool) -> dict[str, 
     """Answer of ``/inference/v1/generate``; ``strings`` writes ids as before 0.32."""
     answer = written.answer
     candidate = _named if strings else _numbered
-    tops: list[Top] = written.tops or [()] * len(answer.ids)
+    sampled = [candidate(token, value) for token, value in zip(answer.named, answer.logprobs, strict=False)]
+    tops: list[Top] = written.tops or [()] * len(sampled)
     content = [
-        {**candidate(token, value), "top_logprobs": [candidate(t, v) for t, v in ((token, value), *top)]}
-        for token, value, top in zip(answer.named, answer.logprobs, tops, strict=False)
+        {**own, "top_logprobs": [own, *(candidate(*each) for each in top)] if top else [own]}
+        for own, top in zip(sampled, tops, strict=False)
     ]
     choice = _choice(written) | {
         "logprobs": {"content": content} if written.wants_logprobs and not answer.bare else None,
