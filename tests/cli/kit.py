@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from agentenv.engine.audit import audit
 from agentenv.records.clock_fields import differences
 from agentenv.records.episode import EpisodeRecord
 from agentenv.rollout.schedule import progress_of
+
+_STRIDE_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +83,34 @@ def records(out: Path) -> dict[str, EpisodeRecord]:
 def n_facts(out: Path) -> int:
     """How many facts the journal holds now; 0 before there is one."""
     try:
-        connection = sqlite3.connect(f"file:{out / 'journal' / 'main.sqlite'}?mode=ro", uri=True)
+        connection = sqlite3.connect(f"file:{out / 'journal' / 'main.sqlite'}?mode=ro", uri=True, timeout=0.0)
     except sqlite3.OperationalError:
         return 0
     with closing(connection):
         try:
             return connection.execute("SELECT coalesce(max(id), 0) FROM facts").fetchone()[0]
         except sqlite3.OperationalError:
-            return 0  # it is being made
+            return 0  # it is being made, or put in order
+
+
+def stopped_at(process: subprocess.Popen[str], enough: Callable[[], bool]) -> bool:
+    """Let it go on in short strides, and stop it (SIGSTOP) as soon as ``enough`` says so.
+
+    However fast the machine is, nothing much happens between two looks.
+
+    Returns:
+        Whether it is stopped; otherwise it came to its end before.
+    """
+    while not enough():
+        process.send_signal(signal.SIGCONT)
+        try:
+            process.wait(_STRIDE_S)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGSTOP)
+        else:
+            return False
+    process.send_signal(signal.SIGSTOP)
+    return process.poll() is None
 
 
 def n_done(out: Path) -> int:

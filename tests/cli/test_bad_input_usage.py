@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import signal
 import sqlite3
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 from agentenv.storage.run_folder import RunFolder
 
-from tests.cli.kit import Cli, Said, finished, n_facts, records, started
+from tests.cli.kit import Cli, Said, finished, n_facts, records, started, stopped_at
 
 
 def collect(cli: Cli, out: Path, *arguments: object) -> Said:
@@ -177,9 +176,7 @@ class TestFolders:
             "collect", "arithmetic", "--policy", "scripted", "-n", 300, "--durability", "power", "--concurrency", 2,
             "--out", out,
         )  # fmt: skip
-        while first.poll() is None and n_facts(out) < 10:
-            os.sched_yield()
-        first.send_signal(signal.SIGSTOP)
+        assert stopped_at(first, lambda: n_facts(out) >= 10)
         try:
             for door in ((), ("--resume",)):
                 said = collect(cli, out, *door)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
-import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from agentenv.config.reading import stored_run
 from agentenv.records.axes import StopReason
 
-from tests.cli.kit import check_same, finished, n_done, n_facts, records, started
+from tests.cli.kit import check_same, finished, n_done, n_facts, records, started, stopped_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,29 +26,22 @@ class Case:
     """Of every episode."""
 
 
-# Durable against power loss, so that the disk paces the run and there is a middle to be killed in.
 ARITHMETIC = Case(("arithmetic", "--policy", "scripted", "--durability", "power", "--concurrency", 3), 1.0)
 WINDOW = Case(
     ("keep-original", "--policy", "scripted:visible-rule", "--compressor", "window:12000", "--concurrency", 2), 0.0
 )
 
 
-def killed(arguments: tuple[object, ...], out: Path, *, after_facts: int | None, seconds: float, tmp: Path) -> bool:
-    """Run until so many facts more are on disk, or so many seconds have passed, then SIGKILL; say if it was in time."""
+def killed(arguments: tuple[object, ...], out: Path, *, after_facts: int, seconds: float, tmp: Path) -> None:
+    """Run until so many facts more are on disk, or so many seconds have passed, then SIGKILL."""
     before = n_facts(out)
     process = started(*arguments, tmp=tmp)
-    try:
-        if after_facts is None:
-            process.wait(seconds)
-        else:
-            while process.poll() is None and n_facts(out) < before + after_facts:
-                os.sched_yield()
-    except subprocess.TimeoutExpired:
-        pass
+    until = time.monotonic() + seconds
+    stopped = stopped_at(process, lambda: n_facts(out) >= before + after_facts or time.monotonic() > until)
     process.kill()
     _, err = process.communicate()
-    assert process.returncode in (0, -signal.SIGKILL), err
-    return process.returncode != 0
+    assert stopped, f"the run came to its end before it could be killed: {err}"
+    assert process.returncode == -signal.SIGKILL
 
 
 def disturb(case: Case, tmp_path: Path, tmp: Path, *, tasks: int, kills: int, seed: int) -> None:
@@ -55,23 +49,21 @@ def disturb(case: Case, tmp_path: Path, tmp: Path, *, tasks: int, kills: int, se
     undisturbed, out = tmp_path / "undisturbed", tmp_path / "killed"
     said = finished("collect", *case.arguments, "-n", tasks, "--out", undisturbed, tmp=tmp)
     assert said.code == 0, said.err
-    facts = n_facts(undisturbed)
-    hits = 0
+    share = n_facts(undisturbed) // kills
     for number in range(kills):
         door = ["--resume"] if out.exists() else []
         arguments = ("collect", *case.arguments, "-n", tasks, "--out", out, *door)
-        early = number % 4 == 0  # while it starts up, or whenever it happens to be
-        hits += killed(
+        killed(
             arguments,
             out,
             # the second kill comes as soon as anything is on disk, so that at least one episode is cut in the middle
-            after_facts=None if early else 1 if number == 1 else moments.randint(1, max(2, facts // kills)),
-            seconds=moments.uniform(0.0, 3.0),
+            after_facts=1 if number == 1 else moments.randint(1, share),
+            # every fourth comes while it starts up, or whenever it happens to be
+            seconds=moments.uniform(0.0, 3.0) if number % 4 == 0 else math.inf,
             tmp=tmp,
         )
         if (out / "manifest.json").exists():
             records(out)
-    assert hits >= kills - 1, "the run came to its end before it could be killed as often"
     said = finished("collect", *case.arguments, "-n", tasks, "--out", out, "--resume", tmp=tmp)
     assert said.code == 0, said.err
     expected = records(undisturbed)
@@ -121,9 +113,9 @@ class TestSignals:
         arguments = ("collect", suite, "--policy", "scripted", "--durability", durability, "--concurrency", 3)
         arguments = (*arguments, "-n", tasks, "--out", out)
         process = started(*arguments, tmp=tmp)
-        while process.poll() is None and n_facts(out) < 40:
-            os.sched_yield()
+        assert stopped_at(process, lambda: n_facts(out) >= 40)
         process.send_signal(number)
+        process.send_signal(signal.SIGCONT)
         _, err = process.communicate(timeout=60)
         assert process.returncode == 130, err
         assert "Traceback" not in err
@@ -154,8 +146,8 @@ class TestSignals:
         out = tmp_path / "run"
         arguments = ("collect", "keep-original", "--policy", "scripted", "-n", 3, "--out", out)
         process = started(*arguments, tmp=tmp)
-        while process.poll() is None and n_facts(out) < 20:
-            os.sched_yield()
+        assert stopped_at(process, lambda: n_facts(out) >= 20)
+        process.send_signal(signal.SIGCONT)
         for _ in range(20):
             process.send_signal(number)
             os.sched_yield()
