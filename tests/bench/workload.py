@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +69,7 @@ class Workload:
 
 
 @contextmanager
-def workload() -> Iterator[Workload]:
+def workload() -> Generator[Workload]:
     """Make everything in a folder of its own."""
     with TemporaryDirectory(prefix="agentenv-bench-") as name:
         folder = Path(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from agentenv.testing.stub_engine import StubEngine, StubOptions
@@ -31,7 +31,7 @@ START_UP_CALLS = 7
 
 
 @contextmanager
-def engine(options: StubOptions | None = None) -> Iterator[Engine]:
+def engine(options: StubOptions | None = None) -> Generator[Engine]:
     with start_blocking_portal() as portal:
         stub = portal.call(lambda: StubEngine(options))  # type: ignore[arg-type]
         url = portal.call(stub.start)
