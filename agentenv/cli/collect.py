@@ -144,6 +144,7 @@ def default_folder(suite: str, policy: str) -> Path:
 async def _collect(config: RunConfig, out: Path, *, resume: bool, said: list[str]) -> Tally:
     """Collect; what a user must know of the whole run goes to stderr at once, and into ``said``."""
     from agentenv.cli.progress import LiveProgress
+    from agentenv.cli.terminal import harmless
     from agentenv.config.run import open_run
     from agentenv.core.training import nothing_trainable
 
@@ -152,7 +153,7 @@ async def _collect(config: RunConfig, out: Path, *, resume: bool, said: list[str
             warning = nothing_trainable(opened.identity, config.sampling)
             if warning is not None:
                 said.append(warning)
-                print(warning, file=sys.stderr, flush=True)
+                print(harmless(warning), file=sys.stderr, flush=True)
             live.skip(len(opened.before.done))
             return await opened.collect()
 
@@ -172,12 +173,13 @@ def _n_done(folder: Path) -> int:
 
 def _report(folder: Path, tally: Tally, said: list[str]) -> None:
     from agentenv.cli.stats import print_stats
+    from agentenv.cli.terminal import harmless
 
     print_stats(folder)
     for line in said:
-        print(line)
+        print(harmless(line))
     if tally.stopped_by:
-        print(f"No further episodes were begun: {tally.stopped_by}", file=sys.stderr)
+        print(harmless(f"No further episodes were begun: {tally.stopped_by}"), file=sys.stderr)
     if not tally.complete:
         missing = tally.planned - tally.done_before - tally.done
         print(

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.text import Text
 
+from agentenv.cli.terminal import harmless
 from agentenv.core.renderer import Renderer
 from agentenv.engine.compaction import apply_edits
 from agentenv.records.axes import CompactionOutcome, Purpose, VisibilityLevel
@@ -48,7 +49,7 @@ def print_episode(record: EpisodeRecord, renderer: Renderer, *, tokens: bool) ->
         console.print(_coloured(pieces(text, added)))
         completion = ids[step.prompt_length : step.prompt_length + step.completion_length]
         sampled = renderer.tokenizer.decode(completion)
-        console.print(Text(sampled if console.is_terminal else f"«{sampled}»", style=SAMPLED))
+        console.print(_said(sampled if console.is_terminal else f"«{sampled}»", style=SAMPLED))
         if tokens:
             _print_tokens(console, step, completion, renderer)
         _print_step_tail(console, step)
@@ -105,15 +106,20 @@ def pieces(text: str, messages: Sequence[Message]) -> Iterator[Piece]:
         yield Piece(text[at:], TEMPLATE)
 
 
+def _said(text: str, style: str = "") -> Text:
+    """Give text to print, whoever wrote it."""
+    return Text(harmless(text), style=style)
+
+
 def _coloured(parts: Iterator[Piece]) -> Text:
     line = Text()
     for part in parts:
-        line.append(part.text, style=part.style)
+        line.append(harmless(part.text), style=part.style)
     return line
 
 
 def _print_head(console: Console, record: EpisodeRecord) -> None:
-    console.print(Text(f"── {record.episode_id} · attempt {record.attempt} · {record.task_id}", style="bold"))
+    console.print(_said(f"── {record.episode_id} · attempt {record.attempt} · {record.task_id}", style="bold"))
     if not console.is_terminal:
         console.print("«sampled», everything else is prompt")
         return
@@ -130,7 +136,7 @@ def _print_step_head(console: Console, record: EpisodeRecord, step: StepRecord, 
     began = f" (new: {segment.reason})" if opens else ""
     console.print()
     console.print(
-        Text(
+        _said(
             f"── turn {step.turn} · {step.purpose} · segment {step.segment}{began} · prompt {step.prompt_length}",
             style="bold",
         )
@@ -139,7 +145,7 @@ def _print_step_head(console: Console, record: EpisodeRecord, step: StepRecord, 
         seen = entry.level is not VisibilityLevel.ABSENT
         place = f"visible at tokens {entry.token_start} to {entry.token_end}" if seen else "not visible"
         why = f", removed by compaction {entry.compaction_id}" if entry.compaction_id else ""
-        console.print(Text(f"   rule {entry.constraint_id}: {place}{why}", style="blue" if seen else "bold red"))
+        console.print(_said(f"   rule {entry.constraint_id}: {place}{why}", style="blue" if seen else "bold red"))
 
 
 def _print_tokens(console: Console, step: StepRecord, ids: Sequence[int], renderer: Renderer) -> None:
@@ -147,7 +153,7 @@ def _print_tokens(console: Console, step: StepRecord, ids: Sequence[int], render
     for index, (token, value) in enumerate(zip(ids, logprobs, strict=True)):
         shown = "null" if value is None else f"{value:.4f}"
         piece = renderer.tokenizer.decode([token])
-        console.print(Text(f"   {step.prompt_length + index:6d}  {token:7d}  {shown:>9}  {piece!r}", style="green"))
+        console.print(_said(f"   {step.prompt_length + index:6d}  {token:7d}  {shown:>9}  {piece!r}", style="green"))
 
 
 def _print_step_tail(console: Console, step: StepRecord) -> None:
@@ -168,11 +174,11 @@ def _print_step_tail(console: Console, step: StepRecord) -> None:
         f"   call {r.call_id} {r.name}: {r.status}, exit {r.exit_code}, {r.bytes_dropped} bytes dropped"
         for r in step.results
     ]
-    console.print(Text("\n".join(line for line in lines if line), style="dim"))
+    console.print(_said("\n".join(line for line in lines if line), style="dim"))
     for breach in step.breaches:
         seen = "visible" if breach.visible else f"not visible (compaction {breach.compaction_id})"
         console.print(
-            Text(
+            _said(
                 f"   BREACH of {breach.constraint_id} in turn {breach.turn}, rule {seen}: {breach.evidence}", "bold red"
             )
         )
@@ -186,7 +192,7 @@ def _print_compactions(console: Console, compactions: Sequence[Compaction]) -> N
         what += f" replaced {replaced}" if replaced else ""
         what += f": {compaction.reason}" if compaction.reason else ""
         console.print(
-            Text(
+            _said(
                 f"── compaction {compaction.id} by {compaction.compressor} ({compaction.trigger}): "
                 f"{compaction.outcome}, {compaction.tokens_before} to {compaction.tokens_after} "
                 f"tokens, budget {compaction.budget_tokens} {what}",
@@ -201,13 +207,13 @@ def _print_end(console: Console, record: EpisodeRecord) -> None:
     parts = "; ".join(f"{part.name}={part.value} ({part.source}) {part.detail}" for part in record.rewards)
     console.print()
     console.print(
-        Text(
+        _said(
             f"── {flag}: {record.reason or 'no ending'}{f' ({record.budget})' if record.budget else ''} · scoring "
             f"{record.scoring} · outcome {record.outcome} · reward {reward} · fault {record.fault_domain}",
             style="bold",
         )
     )
     if parts:
-        console.print(Text(parts, style="dim"))
+        console.print(_said(parts, style="dim"))
     if record.fault:
-        console.print(Text(f"{record.fault.error}: {record.fault.message}", style="red"))
+        console.print(_said(f"{record.fault.error}: {record.fault.message}", style="red"))

@@ -26,6 +26,7 @@ def export(
 
     An episode is exported once it is done, by the attempt that stands. `agentenv list columns` says what is in a row.
     """
+    from agentenv.cli.terminal import harmless
     from agentenv.config.reading import stored_run
     from agentenv.errors import UnknownNameError
     from agentenv.exporters.table import EXPORTERS
@@ -37,9 +38,9 @@ def export(
         finals = stored.finals()
         keys = stored.reader.attempts() if every_attempt else _done(stored, finals)
         report = EXPORTERS[to](run_id=stored.manifest["run"]["id"]).write(stored.records(keys), path)
-    print(f"{report.rows} rows of {report.episodes} {_plural(report.episodes, 'episode')} in {path}")
+    print(harmless(f"{report.rows} rows of {report.episodes} {_plural(report.episodes, 'episode')} in {path}"))
     for line in _lines(report, 0 if every_attempt else len(finals) - len(keys)):
-        print(line)
+        print(harmless(line))
 
 
 def _done(stored: StoredRun, finals: list[AttemptKey]) -> list[AttemptKey]:

@@ -66,6 +66,7 @@ KINDS: dict[str, Callable[[], list[tuple[str, str]]]] = {
 
 def list_things(kind: Annotated[str, typer.Argument(help=", ".join(KINDS))]) -> None:
     """List suites, tools, compressors, sandboxes, policies, exporters, or the columns of what they export."""
+    from agentenv.cli.terminal import harmless
     from agentenv.errors import UnknownNameError
 
     if kind not in KINDS:
@@ -73,7 +74,7 @@ def list_things(kind: Annotated[str, typer.Argument(help=", ".join(KINDS))]) -> 
     rows = KINDS[kind]()
     width = max((len(name) for name, _ in rows), default=0)
     for name, purpose in rows:
-        print(f"{name:<{width}}  {purpose}")
+        print(harmless(f"{name:<{width}}  {purpose}"))
 
 
 def register(app: typer.Typer, policy: typer.Typer) -> None:

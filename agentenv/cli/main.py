@@ -6,6 +6,7 @@ interrupted.
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Annotated
 
@@ -46,6 +47,9 @@ def root(
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # not every terminal can write what models write
     try:
         command_line()()
     except UsageError as error:
@@ -60,5 +64,7 @@ def main() -> None:
 
 
 def _fail(error: AgentEnvError, code: int) -> None:
-    print(f"agentenv: {error}", file=sys.stderr)
+    from agentenv.cli.terminal import harmless
+
+    print(harmless(f"agentenv: {error}"), file=sys.stderr)
     sys.exit(code)

@@ -30,9 +30,10 @@ def show(
         key = stored.first() if episode == "first" else stored.find(episode)
         record = next(stored.records([key]))
         if as_json:
+            from agentenv.cli.terminal import harmless_json
             from agentenv.records.codec import record_json
 
-            print(record_json(record))
+            print(harmless_json(record_json(record)))
             return
         from agentenv.cli.episode_view import print_episode
 
@@ -46,6 +47,9 @@ _WIDE = 200
 def _list(stored: StoredRun) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
+
+    from agentenv.cli.terminal import harmless
 
     table = Table("episode", "attempt", "task", "turns", "sampled", "ended", "reward", "outcome", "breaches", box=None)
     for record in stored.records():
@@ -54,7 +58,7 @@ def _list(stored: StoredRun) -> None:
             ended += f" ({record.budget})"
         if record.fault:
             ended += f" [{record.fault.domain}]"
-        table.add_row(
+        cells = (
             record.episode_id,
             str(record.attempt),
             record.task_id,
@@ -65,6 +69,7 @@ def _list(stored: StoredRun) -> None:
             str(record.outcome),
             str(len(record.breaches) or ""),
         )
+        table.add_row(*(Text(harmless(cell)) for cell in cells))  # text as it is: brackets are no markup
     console = Console()
     if not console.is_terminal:
         console = Console(width=_WIDE)

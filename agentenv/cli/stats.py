@@ -15,6 +15,7 @@ def stats(run: Annotated[Path, typer.Argument(help="Run folder.")]) -> None:
 
 def print_stats(run: Path) -> None:
     """Print the numbers of a run."""
+    from agentenv.cli.terminal import harmless
     from agentenv.config.reading import stored_run
     from agentenv.metrics.stats import summarise
     from agentenv.metrics.text import stats_text
@@ -22,7 +23,7 @@ def print_stats(run: Path) -> None:
     with stored_run(run) as stored:
         keys = sorted(stored.reader.attempts())
         summary = summarise(stored.records(keys), wall_clock_s=stored.reader.wall_clock_s())
-    print(stats_text(summary))
+    print(harmless(stats_text(summary)))
 
 
 def register(app: typer.Typer, policy: typer.Typer) -> None:

@@ -25,6 +25,7 @@ def verify(
     most: Annotated[int, typer.Option(help="Breaches to print.")] = 20,
 ) -> None:
     """Audit every attempt of a run against the laws; exit 1 if one is broken."""
+    from agentenv.cli.terminal import harmless
     from agentenv.config.reading import stored_run
 
     with stored_run(run) as stored:
@@ -35,7 +36,7 @@ def verify(
         if engine is not None:
             findings += _rescore(stored, records, engine, tolerance)
     for finding in findings[:most]:
-        print(f"law {finding.law}  {finding.where}: {finding.text}")
+        print(harmless(f"law {finding.law}  {finding.where}: {finding.text}"))
     if len(findings) > most:
         print(f"… and {len(findings) - most} more")
     print(f"{len(findings)} breaches in {len(records)} attempts")
