@@ -25,6 +25,7 @@ do stands in their own modules.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import random
 from collections.abc import Callable
@@ -172,14 +173,21 @@ class SeededSuite:
             raise ConfigError(f"suite {self.name!r} has no level {level}; it has {', '.join(map(str, self.levels))}")
         variant = Variant(suite=self.name, seed=seed, level=level)
         try:
-            task = self.make(variant)
+            return _completed(self._task_of(self.make(variant), variant))
         except AgentEnvError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
             raise TaskFault.permanent(
                 f"suite {self.name!r} could not make seed {seed} of level {level}: it {raised(error)}"
             ) from error
-        return _completed(task)
+
+    def _task_of(self, made: object, variant: Variant) -> Task:
+        if isinstance(made, Task):
+            return made
+        raise TaskFault.permanent(
+            f"suite {self.name!r} made a {type(made).__name__} of seed {variant.seed} of level {variant.level}; "
+            "expected a Task"
+        )
 
 
 def seeded_suite(

@@ -15,6 +15,7 @@ import pytest
 from agentenv.core.deadline import Deadline
 from agentenv.core.task import Grade, GradeState, Suite, Task, Turn
 from agentenv.core.tool import Result, ToolContext
+from agentenv.errors import TaskFault
 from agentenv.records.axes import CallStatus, FaultDomain, Outcome, Scoring, StopReason
 from agentenv.records.episode import EpisodeRecord, RewardComponent
 from agentenv.records.messages import Message, Spill, TaskEnd
@@ -220,6 +221,26 @@ async def test_a_task_that_is_none(tmp_path: Path, name: str) -> None:
     (fault,) = [record.fault for record in records if record.fault is not None]
     assert fault.domain is FaultDomain.TASK
     assert not fault.retryable
+
+
+MAKERS: dict[str, Callable[[Task], Any]] = {
+    "an exit": lambda task: sys.exit("no such seed"),
+    "a cancellation that nobody asked for": lambda task: stray_cancellation(),
+    "nothing": lambda task: None,
+    "text": lambda task: "a task",
+    "tools that are none": lambda task: replace(task, tools=cast("Any", None)),
+    "a tool that is none": lambda task: replace(task, tools=(cast("Any", 5),)),
+    "a recursion without end": lambda task: recursion(),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_suite_whose_code_goes_wrong(name: str) -> None:
+    """It is the suite's fault, and says so: no other exception comes out of it, whatever is raised or returned."""
+    suite = suite_of(lambda draw: MAKERS[name](sums(draw)))
+    with pytest.raises(TaskFault, match=r"suite 'sums' .* seed 7 of level 1") as caught:
+        suite.task(7)
+    assert not caught.value.retryable
 
 
 async def test_a_seed_that_exits(tmp_path: Path) -> None:
