@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
+from typing import cast
 
 from agentenv.core.task import Task
 from agentenv.errors import ConfigError
@@ -75,7 +76,11 @@ def _check_carriers(task: Task) -> None:
 
 
 def _check_files(task: Task) -> None:
-    for path in task.files:
+    if not isinstance(cast("object", task.files), Mapping):
+        raise ConfigError(f"task {task.id}: files must map paths to bytes, got {task.files!r:.100}")
+    for path, content in task.files.items():
+        if not isinstance(cast("object", content), bytes):
+            raise ConfigError(f"task {task.id}: the content of file {path!r} must be bytes, got {content!r:.100}")
         parts = PurePosixPath(path).parts
         if not path or path.startswith("/") or path.endswith("/") or ".." in parts or "\0" in path:
             raise ConfigError(f"task {task.id}: file {path!r} must be a relative path inside the workspace")

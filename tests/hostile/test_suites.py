@@ -15,7 +15,7 @@ import pytest
 from agentenv.core.deadline import Deadline
 from agentenv.core.task import Grade, GradeState, Suite, Task, Turn
 from agentenv.core.tool import Result, ToolContext
-from agentenv.errors import TaskFault
+from agentenv.errors import ConfigError, TaskFault
 from agentenv.records.axes import CallStatus, FaultDomain, Outcome, Scoring, StopReason
 from agentenv.records.episode import EpisodeRecord, RewardComponent
 from agentenv.records.messages import Message, Spill, TaskEnd
@@ -241,6 +241,13 @@ def test_a_suite_whose_code_goes_wrong(name: str) -> None:
     with pytest.raises(TaskFault, match=r"suite 'sums' .* seed 7 of level 1") as caught:
         suite.task(7)
     assert not caught.value.retryable
+
+
+@pytest.mark.parametrize("files", [["a"], {"a": "text"}, {"a": None}, {"a": [1]}])
+def test_files_that_are_none(files: Any) -> None:
+    """They are refused before anything is run, with the task named, and are nobody else's fault."""
+    with pytest.raises(ConfigError, match=r"sums/l1/000007: .*bytes, got"):
+        suite_of(lambda draw: replace(sums(draw), files=files)).task(7)
 
 
 async def test_a_seed_that_exits(tmp_path: Path) -> None:
