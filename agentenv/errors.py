@@ -34,6 +34,16 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 
+def ended(said: object) -> str:
+    """Give an error's own text, or a server's, as the end of a sentence: with one stop, whether or not it has one.
+
+    >>> ended(ValueError("Expecting value.")), ended("is it there?"), ended(f"TimeoutError: {TimeoutError()}")
+    ('Expecting value.', 'is it there?', 'TimeoutError.')
+    """
+    text = str(said).strip().rstrip(".: \t\r\n")
+    return text if text.endswith(("?", "!", "…")) or not text else f"{text}."
+
+
 class AgentEnvError(Exception):
     """Root of every exception of this package."""
 
@@ -54,12 +64,12 @@ class UnknownNameError(UsageError):
     """Nobody registered this name."""
 
     @classmethod
-    def of(cls, kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
-        """Build the message: what is unknown, what is near, what there is."""
+    def of(cls, kind: str, name: str, known: Iterable[str], *, where: str = "") -> UnknownNameError:
+        """Build the message: what is unknown (and ``where``, with a space in front), what is near, what there is."""
         names = sorted(known)
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        return cls(f"There is no {kind} {name!r}.{hint} Known: {', '.join(names) or 'none'}.")
+        return cls(f"There is no {kind} {name!r}{where}.{hint} Known: {', '.join(names) or 'none'}.")
 
 
 class Fault(AgentEnvError):

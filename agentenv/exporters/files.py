@@ -8,7 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agentenv.errors import HarnessFault
+from agentenv.errors import HarnessFault, ended
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def written_atomically(path: Path) -> Generator[Path]:
             os.fsync(file.fileno())
         beside.replace(path)
     except OSError as error:
-        fault = HarnessFault(f"Cannot write {path}: {error.strerror or error}. Nothing of the export was kept.")
+        fault = HarnessFault(f"Cannot write {path}: {ended(error.strerror or error)} Nothing of the export was kept.")
         fault.retryable = False
         raise fault from error
     finally:

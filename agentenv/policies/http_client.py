@@ -1,15 +1,21 @@
 """A small HTTP/1.1 client for the calls that carry every token: one request, one whole answer, connections kept.
 
-General clients spend most of a call on what these calls never need; this one costs about a quarter of the cheapest
-of them (``make bench``). What is sent and received is parsed by `httptools`, the parser of Node.js. Owned here:
-connections, when one may serve again, what a lost one means. Not owned: retries and deadlines (`transport`).
+General clients spend most of a call on what these calls never need; this one costs about a third of the cheapest of
+them (``make bench``), without which a turn would cost more than its target allows. What is received is parsed by
+`httptools`, the parser of Node.js. Owned here: addresses, connections, when one may serve again, what a lost one means.
+Not owned: retries and deadlines (`transport`).
 
-Left out on purpose: redirects, proxies, cookies, compression, streaming, HTTP/2.
+``https`` is spoken with the system's certificates, or those that ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` name; a
+certificate that does not hold is refused, and there is no switch against that.
+
+Left out on purpose: proxies (``HTTPS_PROXY`` and its like are not read), redirects (an answer like any other), cookies,
+compression, streaming, HTTP/2, sockets without an address.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -22,6 +28,13 @@ from agentenv.errors import ConfigError, OrderError
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
+
+
+_WITHOUT_SCHEME = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s/:?#\[\]]+):(?P<port>\d+)(?:/\S*)?")
+_MISTYPED = re.compile(r"(?P<scheme>https?)(?::/*|/+)")
+_HOST = re.compile(r"(?:\[|\d+\.|[A-Za-z])\S*$")
+_FORM = "give it as http://HOST:PORT, or https:// where the server has a certificate"
+_PASTED_ROUTE = re.compile(r"/v1(?:/chat/completions|/completions|/models)?$")
 
 
 class NotHttp(Exception):
@@ -47,23 +60,61 @@ class Answer(NamedTuple):
     body: bytes
 
 
+def base_url(url: str) -> str:
+    """Give the address that is meant by what users paste.
+
+    ``HOST:PORT`` means ``http://HOST:PORT``; slashes at the end, ``/v1`` and the usual routes behind it are taken off.
+
+    Raises:
+        ConfigError: It has no scheme, and which one is meant cannot be told; or it holds a name or password.
+
+    >>> base_url("localhost:8000"), base_url(" https://api.example.com/v1/chat/completions/")
+    ('http://localhost:8000', 'https://api.example.com')
+    """
+    _refuse_password(url)
+    given = url.strip()
+    if "://" not in given:
+        bare = _WITHOUT_SCHEME.fullmatch(given)
+        if bare is None or bare["port"] == "443" or given.startswith(("http:", "https:")):
+            raise ConfigError(f"The server's address {url!r} has no http:// or https:// in front; {_meant(given)}.")
+        given = f"http://{given}"
+    if given.endswith("://"):
+        return given
+    return _PASTED_ROUTE.sub("", given.rstrip("/")).rstrip("/")
+
+
+def _meant(given: str) -> str:
+    """Say what to write instead of an address whose beginning is mistyped or left out."""
+    beginning = _MISTYPED.match(given)
+    rest = given[beginning.end() :] if beginning else given
+    if not _HOST.match(rest):
+        return _FORM
+    if beginning:
+        return f"give it as {beginning['scheme']}://{rest}"
+    return f"give it as http://{rest} or https://{rest}, with :PORT where it is not the usual one"
+
+
+def _refuse_password(url: str) -> None:
+    if "@" in url:  # before anything else: no message may repeat a password
+        raise ConfigError("The server's address holds a name or password; give a key by the environment instead.")
+
+
 def read_address(url: str) -> Address:
     """Take ``http(s)://HOST[:PORT][/PREFIX]`` apart.
 
     Raises:
         ConfigError: It is none.
     """
-    if "@" in url:  # before anything else: no message may repeat a password
-        raise ConfigError("The server's address holds a name or password; give a key by the environment instead.")
+    _refuse_password(url)
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
         host.encode("idna")
         authority = parts.netloc.encode("idna").decode("ascii")
     except ValueError as error:
-        raise ConfigError(f"The server's address {url!r} is none: {error}. Give it as http://HOST:PORT.") from error
+        raise ConfigError(f"The server's address {url!r} is none: {str(error).rstrip('.')}; {_FORM}.") from error
     if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
-        raise ConfigError(f"The server's address {url!r} is none; give it as http://HOST:PORT.")
+        raise ConfigError(f"The server's address {url!r} is none; {_FORM}.")
     secure = parts.scheme == "https"
     return Address(host, port or (443 if secure else 80), secure, authority, parts.path.rstrip("/"))
 

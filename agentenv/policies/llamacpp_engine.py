@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agentenv.errors import ConfigError, HarnessFault, PolicyServerFault, PromptTooLong
+from agentenv.errors import ConfigError, HarnessFault, PolicyServerFault, PromptTooLong, ended
 
 if TYPE_CHECKING:
     import httpx
@@ -214,7 +214,7 @@ def _check_gguf(path: Path) -> None:
         with path.open("rb") as file:
             magic = file.read(4)
     except OSError as error:
-        raise ConfigError(f"The model file {path} cannot be read: {error.strerror or error}.") from error
+        raise ConfigError(f"The model file {path} cannot be read: {ended(error.strerror or error)}") from error
     if magic != b"GGUF":
         raise ConfigError(f"{path} is no GGUF file: it begins with {magic!r}, expected b'GGUF'.")
 
@@ -222,10 +222,10 @@ def _check_gguf(path: Path) -> None:
 def _refusal(error: Any) -> Exception:
     said = json.dumps(error)[:300] if not isinstance(error, dict) else str(error.get("message", error))[:300]
     if isinstance(error, dict) and error.get("type") == "exceed_context_size_error":
-        return PromptTooLong(f"llama.cpp refused the prompt for its length: {said}.")
+        return PromptTooLong(f"llama.cpp refused the prompt for its length: {ended(said)}")
     if isinstance(error, dict) and error.get("type") == "invalid_request_error":
-        return PolicyServerFault.permanent(f"llama.cpp refused the call: {said}.")
-    return PolicyServerFault(f"llama.cpp failed: {said}.")
+        return PolicyServerFault.permanent(f"llama.cpp refused the call: {ended(said)}")
+    return PolicyServerFault(f"llama.cpp failed: {ended(said)}")
 
 
 def _answer(native: dict[str, Any]) -> Answer:
@@ -268,4 +268,4 @@ def file_sha256(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise HarnessFault(f"{path} cannot be read: {error.strerror or error}.") from error
+        raise HarnessFault(f"{path} cannot be read: {ended(error.strerror or error)}") from error

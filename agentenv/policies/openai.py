@@ -16,7 +16,7 @@ import msgspec
 from agentenv.core.deadline import Deadline, DeadlineReached
 from agentenv.core.policy import Policy, PolicyIdentity, Reply, SampleRequest
 from agentenv.core.renderer import Renderer
-from agentenv.errors import ConfigError, OrderError, PolicyServerFault, UsageError
+from agentenv.errors import ConfigError, OrderError, PolicyServerFault, UsageError, ended
 from agentenv.policies.probe import ask_model
 from agentenv.policies.refusals import refusal
 from agentenv.policies.transport import HttpTransport, RetryRules
@@ -246,7 +246,7 @@ def _read(body: bytes) -> _Choice:
         choices = _decoder.decode(body).choices
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PolicyServerFault(
-            f"The answer of {_PATH} is no chat completion: {error}. It begins {body[:120]!r}."
+            f"The answer of {_PATH} is no chat completion: {ended(error)} It begins {body[:120]!r}."
         ) from error
     if len(choices) != 1:
         raise PolicyServerFault(f"{_PATH} answered {len(choices)} choices where 1 was asked for.")

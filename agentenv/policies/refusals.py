@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from agentenv.errors import Fault, PolicyServerFault, PromptTooLong
+from agentenv.errors import Fault, PolicyServerFault, PromptTooLong, ended
 
 _FIELDS = ("message", "param", "type", "detail", "code")
 _LENGTH_TEXTS = (
@@ -47,5 +47,7 @@ def refusal(url: str, status: int, body: bytes) -> Fault:
     text = (said.get("message") or said.get("detail") or "no text")[:200]
     if prompt_too_long(status, body):
         return PromptTooLong(f"The engine refused the prompt for its length: {text}")
+    if 300 <= status < 400:
+        return PolicyServerFault.permanent(f"{url} points to another address ({status}). Give that one.")
     remedy = " Give the API key it expects." if status in (401, 403) else ""
-    return PolicyServerFault.permanent(f"{url} refused the request ({status}): {text}.{remedy}")
+    return PolicyServerFault.permanent(f"{url} refused the request ({status}): {ended(text)}{remedy}")

@@ -78,7 +78,9 @@ class ScriptedPolicy(Policy):
             return self
         script = task.scripts.get(self._script)
         if script is None:
-            raise UnknownNameError.of(f"script of task {task.id}", self._script, task.scripts)
+            raise UnknownNameError.of(
+                "script", self._script, task.scripts, where=f" in task {task.id} (--policy scripted:NAME)"
+            )
         return _ScriptOfTask(self, script, task.id)
 
     async def sample(self, request: SampleRequest, deadline: Deadline) -> Reply:

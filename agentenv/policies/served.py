@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import httpx
+import msgspec
 
+from agentenv.core.deadline import Deadline, DeadlineReached
 from agentenv.errors import ConfigError, PolicyServerFault
-from agentenv.policies.http_client import read_address
+from agentenv.policies.transport import HttpTransport
 
 _TIMEOUT_S = 10.0
+_ROUTE = "/v1/models"
 
 
 async def served_model_root(url: str, model: str | None = None, *, api_key: str | None = None) -> str:
     """Ask a vLLM server where its model was loaded from: a folder (of its machine) or a hub id.
 
     Args:
-        url: Address of the server, with or without a trailing ``/v1``.
+        url: Address of the server, in any form `HttpTransport` takes.
         model: Served name; None takes the first the server lists.
         api_key: Bearer token.
 
@@ -23,24 +25,27 @@ async def served_model_root(url: str, model: str | None = None, *, api_key: str 
             must be named.
         PolicyServerFault: It cannot be reached, or is no such server.
     """
-    read_address(url)
-    address = f"{url.rstrip('/').removesuffix('/v1')}/v1/models"
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    async with HttpTransport(url, api_key=api_key, max_connections=1) as transport:
+        transport.start()
+        try:
+            reply = await transport.call("GET", _ROUTE, None, Deadline.after(_TIMEOUT_S, "finding the tokenizer"))
+        except DeadlineReached as error:
+            raise PolicyServerFault.permanent(
+                f"{transport.url} did not answer GET {_ROUTE} within {_TIMEOUT_S:g} s. Is it still loading?"
+            ) from error
+    if reply.status in (401, 403):
+        raise PolicyServerFault.permanent(f"{transport.url} refuses us ({reply.status}). Give the API key it expects.")
     try:
-        async with httpx.AsyncClient(timeout=_TIMEOUT_S, headers=headers) as client:
-            reply = await client.get(address)
-    except httpx.HTTPError as error:
-        raise PolicyServerFault.permanent(
-            f"no policy server at {url}: {type(error).__name__}: {error}. Start it, or give its address with --url."
-        ) from error
-    try:
-        served = reply.json()["data"]
+        served = msgspec.json.decode(reply.body)["data"]
         entries = [entry for entry in served if model is None or entry["id"] == model] or served
         root = entries[0].get("root")
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise PolicyServerFault.permanent(
-            f"{address} answered {reply.status_code} and is no list of models; is {url} a vLLM server?"
+            f"{transport.url}{_ROUTE} gave {reply.status} {reply.excerpt!r}, which is no list of models. "
+            "Is it a vLLM server, and is the address right?"
         ) from error
     if not root:
-        raise ConfigError(f"{url} does not say where its model comes from: name the tokenizer with --tokenizer")
+        raise ConfigError(
+            f"{transport.url} does not say where its model comes from: name the tokenizer with --tokenizer."
+        )
     return str(root)

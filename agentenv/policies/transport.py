@@ -17,8 +17,8 @@ import anyio
 
 from agentenv.core.deadline import Deadline
 from agentenv.core.lifetime import AsyncResource, finish
-from agentenv.errors import ConfigError, OrderError, PolicyServerFault
-from agentenv.policies.http_client import HttpClient, NotHttp, read_address
+from agentenv.errors import ConfigError, OrderError, PolicyServerFault, ended
+from agentenv.policies.http_client import HttpClient, NotHttp, base_url, read_address
 
 _BUSY = frozenset({429, 503})
 """The server works and asks for patience: a full queue, or a pause for new weights."""
@@ -75,7 +75,7 @@ class HttpTransport(AsyncResource):
         """Check the address; nothing is opened before `start`.
 
         Args:
-            url: Base address, with or without a trailing ``/v1``.
+            url: Base address, in any form `base_url` takes.
             api_key: Sent as a bearer token.
             max_connections: Requests in flight at once; further ones wait their turn. Each takes a file descriptor.
             retry: When to try again; the defaults suit an engine that takes new weights now and then.
@@ -83,7 +83,7 @@ class HttpTransport(AsyncResource):
         Raises:
             ConfigError: No http(s) address, or no connection allowed.
         """
-        self.url = url.strip().rstrip("/").removesuffix("/v1").rstrip("/")
+        self.url = base_url(url)
         if max_connections < 1:
             raise ConfigError(f"max_connections is {max_connections}; at least one connection is needed.")
         self.retry = retry or RetryRules()
@@ -175,6 +175,6 @@ class HttpTransport(AsyncResource):
         except (OSError, NotHttp) as error:
             raise PolicyServerFault(
                 f"{self.url} gave no answer to {method} {path} (attempt {attempt}): "
-                f"{type(error).__name__}: {error}. Is the server running, and is the address right?"
+                f"{ended(f'{type(error).__name__}: {error}')} Is the server running, and is the address right?"
             ) from error
         return HttpReply(status, answer, attempt, began)

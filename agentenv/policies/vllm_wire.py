@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from agentenv.errors import PolicyServerFault
+from agentenv.errors import PolicyServerFault, ended
 from agentenv.policies.vllm_bodies import (
     CompletionLogprobs,
     CompletionReply,
@@ -232,7 +232,7 @@ def _decode(decoder: msgspec.json.Decoder[Any], body: bytes, path: str) -> Any:
     except msgspec.DecodeError as error:
         reason = error
     raise PolicyServerFault(
-        f"The answer of {path} is not what vLLM gives: {reason}. It begins {body[:120]!r}. "
+        f"The answer of {path} is not what vLLM gives: {ended(reason)} It begins {body[:120]!r}. "
         "Is this a vLLM server, and is no proxy in between?"
     ) from reason
 

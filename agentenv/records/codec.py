@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import msgspec
 
-from agentenv.errors import DamagedJournal, NewerSchema, UsageError
+from agentenv.errors import DamagedJournal, NewerSchema, UsageError, ended
 from agentenv.records import facts as _facts
 from agentenv.records.episode import EpisodeRecord
 from agentenv.records.facts import SCHEMA_VERSION, Fact
@@ -148,7 +148,7 @@ def _encode_escaped(kind: str, item: Fact | EpisodeRecord) -> bytes:
 
 def _not_json(kind: str, error: Exception) -> UsageError:
     return UsageError(
-        f"A fact of kind {kind!r} cannot be stored: {error}. Arguments and values must be JSON values of "
+        f"A fact of kind {kind!r} cannot be stored: {ended(error)} Arguments and values must be JSON values of "
         "moderate depth; convert them before they are recorded."
     )
 
@@ -157,7 +157,9 @@ def _decode(data: bytes, where: str) -> Fact | EpisodeRecord:
     try:
         version, kind, escaped, body = _envelopes.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise DamagedJournal(f"{where}: {len(data)} bytes that are not a fact of this package: {error}.") from error
+        raise DamagedJournal(
+            f"{where}: {len(data)} bytes that are not a fact of this package: {ended(error)}"
+        ) from error
     _check_version(version, where)
     decoder = _decoders.get(kind)
     if decoder is None:
@@ -165,7 +167,7 @@ def _decode(data: bytes, where: str) -> Fact | EpisodeRecord:
     try:
         return _unescape(body, kind) if escaped else decoder.decode(body)
     except (msgspec.DecodeError, ValueError, TypeError) as error:
-        raise DamagedJournal(f"{where}: the {kind} does not decode: {error}.") from error
+        raise DamagedJournal(f"{where}: the {kind} does not decode: {ended(error)}") from error
 
 
 def _check_version(version: int, where: str) -> None:

@@ -11,7 +11,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from agentenv.errors import ConfigError
+from agentenv.errors import ConfigError, ended
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -32,7 +32,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _Reader(data).metadata()
     except (OSError, ValueError, struct.error, IndexError) as error:
-        raise ConfigError(f"{path} is no readable GGUF file: {error}. Fetch the model again.") from error
+        raise ConfigError(f"{path} is no readable GGUF file: {ended(error)} Fetch the model again.") from error
 
 
 class _Reader:

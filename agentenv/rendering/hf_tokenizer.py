@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from agentenv.errors import ConfigError
+from agentenv.errors import ConfigError, ended
 from agentenv.rendering.byte_level import ByteLevelText, is_byte_level
 from agentenv.rendering.control_text import spelled, well_formed
 from agentenv.rendering.model_files import ModelFiles
@@ -221,7 +221,7 @@ def read_hf_tokenizer(files: ModelFiles) -> HfTokenizer:
     try:
         definition = json.loads(raw)
     except ValueError as error:
-        raise ConfigError(f"{path} is not JSON: {error}. Copy the model's files again.") from error
+        raise ConfigError(f"{path} is not JSON: {ended(error)} Copy the model's files again.") from error
     if not isinstance(definition, dict):
         raise ConfigError(f"{path} holds a {type(definition).__name__}, expected an object. Copy the files again.")
     changed = _add_missing_tokens(definition, files)

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from agentenv.errors import ConfigError
+from agentenv.errors import ConfigError, ended
 from agentenv.rendering.byte_tokenizer import ByteTokenizer
 from agentenv.rendering.chat_template import ChatTemplate
 from agentenv.rendering.control_text import ControlTokenizer
@@ -132,7 +132,7 @@ def _from_hub(name: str) -> Path:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=_HUB_PATTERNS))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError, ValueError) as error:
         raise ConfigError(
-            f"{name} is no local path, and the hub does not give it: {str(error)[:200]}. "
+            f"{name} is no local path, and the hub does not give it: {ended(str(error)[:200])} "
             "Check the name and the network, or give a local directory."
         ) from error
 

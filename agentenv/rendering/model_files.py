@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentenv.errors import ConfigError
+from agentenv.errors import ConfigError, ended
 
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
@@ -68,7 +68,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read as JSON: {error}. Copy the model's files again.") from error
+        raise ConfigError(f"{path} cannot be read as JSON: {ended(error)} Copy the model's files again.") from error
     if not isinstance(value, dict):
         raise ConfigError(f"{path} holds a {type(value).__name__}, expected an object. Copy the model's files again.")
     return value

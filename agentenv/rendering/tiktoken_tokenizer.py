@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from agentenv.errors import ConfigError, UnknownNameError
+from agentenv.errors import ConfigError, UnknownNameError, ended
 from agentenv.rendering.control_text import spelled, well_formed
 
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ class TiktokenTokenizer:
             encoding = tiktoken.get_encoding(name)
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"the table of {name} is not cached and cannot be downloaded: {error}. Set TIKTOKEN_CACHE_DIR to a "
-                "folder that has it, or give the file itself (TiktokenTokenizer.from_file)."
+                f"the table of {name} is not cached and cannot be downloaded: {ended(error)} "
+                "Set TIKTOKEN_CACHE_DIR to a folder that has it, or give the file itself (TiktokenTokenizer.from_file)."
             ) from error
         special = {token: encoding.encode_single_token(token) for token in encoding.special_tokens_set}
         return cls(encoding, control=special)

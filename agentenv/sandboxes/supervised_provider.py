@@ -12,7 +12,7 @@ from pathlib import Path
 from agentenv.core.deadline import Deadline, DeadlineReached
 from agentenv.core.lifetime import finish
 from agentenv.core.sandbox import ProviderStatus, Sandbox, SandboxProvider, SandboxSpec
-from agentenv.errors import Fault, SandboxFault
+from agentenv.errors import Fault, SandboxFault, ended
 from agentenv.sandboxes.bundle import supervisor_sha256
 from agentenv.sandboxes.connection import Connection
 from agentenv.sandboxes.launching import Container, Launcher
@@ -119,7 +119,7 @@ class SupervisedProvider(SandboxProvider):
         if self._proven:
             return SandboxFault(f"a {self.name} sandbox could not be started: {why}")
         return SandboxFault.permanent(
-            f"{self.name} sandboxes cannot be started here: {why}. {self._launcher.remedy(why)}"
+            f"{self.name} sandboxes cannot be started here: {ended(why)} {self._launcher.remedy(why)}"
         )
 
 

@@ -7,13 +7,15 @@ goes wrong is one of two exceptions; and a call that is given up leaves no conne
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from agentenv.errors import ConfigError, OrderError
-from agentenv.policies.http_client import Address, Answer, HttpClient, NotHttp, read_address
+from agentenv.policies.http_client import Address, Answer, HttpClient, NotHttp, base_url, read_address
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -256,6 +258,99 @@ def test_addresses(url: str, expected: Address) -> None:
 def test_addresses_that_are_none(url: str) -> None:
     with pytest.raises(ConfigError, match="address"):
         read_address(url)
+
+
+@pytest.mark.parametrize(
+    ("pasted", "meant"),
+    [
+        ("http://localhost:8000", "http://localhost:8000"),
+        ("http://localhost:8000/", "http://localhost:8000"),
+        ("http://localhost:8000//", "http://localhost:8000"),
+        (" http://localhost:8000/v1\n", "http://localhost:8000"),
+        ("http://localhost:8000/v1/", "http://localhost:8000"),
+        ("localhost:8000", "http://localhost:8000"),
+        ("localhost:8000/v1", "http://localhost:8000"),
+        ("127.0.0.1:8000", "http://127.0.0.1:8000"),
+        ("[::1]:8000", "http://[::1]:8000"),
+        ("https-cache.example:80", "http://https-cache.example:80"),
+        ("https://api.example.com/v1/chat/completions", "https://api.example.com"),
+        ("https://example.com/api/v1/completions/", "https://example.com/api"),
+        ("http://h/v1/models", "http://h"),
+        ("http://h/v1beta", "http://h/v1beta"),
+    ],
+)
+def test_what_users_paste_is_understood_where_it_can_mean_one_thing(pasted: str, meant: str) -> None:
+    assert base_url(pasted) == meant
+    assert base_url(meant) == meant
+    read_address(meant)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("example.com", "give it as http://example.com or https://example.com, with :PORT where"),
+        ("example.com:443", "give it as http://example.com:443 or https://example.com:443"),
+        ("http:/localhost:8000", "give it as http://localhost:8000."),
+        ("http//localhost:8000", "give it as http://localhost:8000."),
+        ("https:localhost:8000", "give it as https://localhost:8000."),
+        ("8000", "give it as http://HOST:PORT"),
+        (":8000", "give it as http://HOST:PORT"),
+        ("a b:80", "give it as http://HOST:PORT"),
+        ("", "give it as http://HOST:PORT"),
+        ("u:p@h:80", "holds a name or password"),
+    ],
+)
+def test_what_can_mean_two_things_is_asked_for_again(given: str, says: str) -> None:
+    """With what to write, made from what was given."""
+    with pytest.raises(ConfigError) as refused:
+        base_url(given)
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["http://", "ftp://x", "http:///v1"])
+def test_a_scheme_is_not_enough(url: str) -> None:
+    with pytest.raises(ConfigError, match="address"):
+        read_address(base_url(url))
+
+
+@given(url=st.text("htps:/.[]1v@ ?#a", max_size=14))
+def test_any_text_is_an_address_or_refused(url: str) -> None:
+    """And what comes out is its own base address."""
+    try:
+        base = base_url(url)
+        read_address(base)
+    except ConfigError:
+        return
+    assert base_url(base) == base
+
+
+CERTIFICATE = Path(__file__).parent / "self_signed.pem"
+"""Of localhost, signed by itself, with its key; made for these tests (``openssl req -x509 -days 36500``)."""
+
+
+async def ask_over_tls() -> Answer:
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(CERTIFICATE)
+    server = Server([], then_close=True)
+    async with await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=served) as listening:
+        address = read_address(f"https://localhost:{listening.sockets[0].getsockname()[1]}")
+        client = HttpClient(address, headers={}, max_connections=1, idle_s=1.0)
+        try:
+            return await client.request("GET", "/", None)
+        finally:
+            await client.aclose()
+            await asyncio.gather(*server.handlers)
+
+
+async def test_https_takes_the_certificates_that_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
+    assert await ask_over_tls() == Answer(200, b"ok")
+
+
+async def test_a_certificate_that_nobody_vouches_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    with pytest.raises(ssl.SSLCertVerificationError, match="self-signed certificate"):
+        await ask_over_tls()
 
 
 @pytest.mark.parametrize("key", ["a\r\nX-Injected: 1", "a\n", "schlüssel"])

@@ -104,9 +104,10 @@ async def test_a_long_turn_is_cut_and_says_so() -> None:
 async def test_an_unknown_script_is_named_with_what_is_near() -> None:
     policy = ScriptedPolicy(RENDERER, script="referense")
     await policy.start()
-    with pytest.raises(
-        UnknownNameError, match=r"t/1 'referense'. Did you mean 'reference'\? Known: nothing, reference"
-    ):
+    says = (
+        r"^There is no script 'referense' in task t/1 \(--policy scripted:NAME\)\. Did you mean 'reference'\? Known: "
+    )
+    with pytest.raises(UnknownNameError, match=says + r"nothing, reference\.$"):
         policy.for_task(task(reference=calls_then_answers, nothing=calls_then_answers), 0)
 
 

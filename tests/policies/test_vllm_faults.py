@@ -412,7 +412,7 @@ async def test_a_server_that_never_answers_ends_the_start() -> None:
                 await policy.start()
 
 
-@pytest.mark.parametrize("url", ["", "127.0.0.1:8000", "ftp://x", "http://", "unix:/x"])
+@pytest.mark.parametrize("url", ["", "127.0.0.1", "ftp://x", "http://", "unix:/x"])
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="address"):
         HttpTransport(url)

@@ -12,6 +12,7 @@ from typing import Any
 
 from agentenv.rendering.calls.json_text import dumps
 from agentenv.rendering.calls.literals import LiteralReader, NotALiteral
+from agentenv.errors import ended
 from agentenv.rendering.calls.style import Found, WrittenCall, joined, mistake
 
 _START = re.compile(r"^[ \t]*\[\s*[A-Za-z_][\w.\-]*\s*\(", re.MULTILINE)
@@ -35,7 +36,7 @@ class Pythonic:
         try:
             calls = _read(rest)
         except NotALiteral as error:
-            reason = f"This is no tool call: {error}. Write it in this form and nothing after it:\n{_FORM}"
+            reason = f"This is no tool call: {ended(error)} Write it in this form and nothing after it:\n{_FORM}"
             return Found(text=text.strip(), errors=(mistake(reason, rest),))
         return Found(text=joined([before]), calls=tuple(calls))
 
