@@ -72,7 +72,9 @@ class ClearToolResults:
                 f"the newest {self.keep} is left to clear"
             )
         candidate = [stubs.get(index, message) for index, message in enumerate(view.messages)]
-        require_fit(view, view.count(candidate), budget_tokens, f"the messages around {len(stubs)} cleared results")
+        require_fit(
+            view, await view.count(candidate), budget_tokens, f"the messages around {len(stubs)} cleared results"
+        )
         return tuple(
             Edit(op="replace", message_id=message.id, message=stubs[index], sources=(message.id,))
             if index in stubs

@@ -84,8 +84,8 @@ class SlidingWindow:
             )
         search = _Search(view, droppable)
         goal = min(int(self.limit * self.target), budget_tokens, view.tokens - 1)
-        most, smallest = search.most(budget_tokens)
-        cut = search.fewest(goal, most, smallest) if smallest <= goal else most
+        most, smallest = await search.most(budget_tokens)
+        cut = await search.fewest(goal, most, smallest) if smallest <= goal else most
         gone = search.dropped(cut)
         return tuple(
             Edit(op="drop" if index in gone else "keep", message_id=message.id)
@@ -131,7 +131,7 @@ class _Search:
         gone = self.dropped(cut)
         return [message for index, message in enumerate(self._view.messages) if index not in gone]
 
-    def most(self, budget_tokens: int) -> tuple[int, int]:
+    async def most(self, budget_tokens: int) -> tuple[int, int]:
         """Find the largest cut that the chat template takes, among the last few, and the size of its candidate.
 
         Raises:
@@ -139,13 +139,13 @@ class _Search:
         """
         what = "the last turn and what is pinned"
         for cut in range(len(self._droppable), max(len(self._droppable) - _LAST_FEW, 0), -1):
-            size = self._size(cut)
+            size = await self._size(cut)
             if size < math.inf:
                 require_fit(self._view, int(size), budget_tokens, what)
                 return cut, int(size)
         raise CannotCompact(f"the chat template refuses a window of {what}: {self._refusal}")
 
-    def fewest(self, goal: int, most: int, smallest: int) -> int:
+    async def fewest(self, goal: int, most: int, smallest: int) -> int:
         """Find the smallest cut above 0 whose candidate fits ``goal``, given that cut ``most`` does."""
         low, high = 0, most
         low_size, high_size = float(self._view.tokens), smallest
@@ -153,7 +153,7 @@ class _Search:
         while high - low > 1:
             probe += 1
             cut = (low + high) // 2 if probe % 3 == 0 else self._guess(low, high, low_size, high_size, goal)
-            size = self._size(cut)
+            size = await self._size(cut)
             if size <= goal:
                 high, high_size = cut, int(size)
             else:
@@ -168,10 +168,10 @@ class _Search:
         wanted = weights[low] + share * (weights[high] - weights[low])
         return min(max(bisect_left(weights, wanted), low + 1), high - 1)
 
-    def _size(self, cut: int) -> float:
+    async def _size(self, cut: int) -> float:
         """Count a candidate; one that the chat template refuses counts as too large."""
         try:
-            return self._view.count(self.candidate(cut))
+            return await self._view.count(self.candidate(cut))
         except ConfigError as error:
             self._refusal = error
             return math.inf

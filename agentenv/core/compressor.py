@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,8 +21,12 @@ class CompressionView:
     tools: tuple[ToolSpec, ...]
     tokens: int
     """Rendered size of the window now, tool schemas and generation prompt included."""
-    count: Callable[[Sequence[Message]], int]
-    """Rendered size of any candidate window, by the policy's own tokenizer and template."""
+    count: Callable[[Sequence[Message]], Awaitable[int]]
+    """Rendered size of any candidate window, by the policy's own tokenizer and template.
+
+    A whole window takes milliseconds to render, so it happens in a thread: other episodes go on meanwhile, and a
+    candidate must not be changed before its count is there. Raises ``ConfigError`` where the template refuses it.
+    """
     constraints: tuple[Constraint, ...]
     """Live constraints, with their carriers. A compressor may use them; nothing obliges it to (law 8 watches)."""
     trigger: str
@@ -68,10 +72,12 @@ class Compressor(Protocol):
     ) -> tuple[Edit, ...] | SummaryRequest:
         """Plan one compaction.
 
+        Runs on the event loop, which all episodes share: what takes long beside ``view.count`` belongs into a thread.
+
         Args:
             view: The window and how to measure candidates.
             budget_tokens: Most tokens the rendered prompt may have afterwards.
-            deadline: When the harness stops waiting.
+            deadline: When the harness stops waiting, and cancels.
 
         Raises:
             CannotCompact: Nothing it may remove makes the prompt fit; recorded as a failed attempt.

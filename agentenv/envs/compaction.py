@@ -1,12 +1,22 @@
-"""Performs one compaction: asks the compressor, checks its plan against law 7, and writes down what came of it."""
+"""Performs one compaction: asks the compressor, checks its plan against law 7, and writes down what came of it.
+
+A whole window takes milliseconds to render, and a plan renders several: they are rendered in threads, so that the other
+episodes of the loop go on. One that is not waited for any more (a deadline, a cancellation) is left to end by itself:
+a renderer changes nothing.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
 
+from agentenv.core.boundary import is_its_own
 from agentenv.core.compressor import CannotCompact, CompressionView, Compressor, SummaryRequest
 from agentenv.core.deadline import Deadline
+from agentenv.core.giving_up import wait_until
+from agentenv.core.origin import raised
 from agentenv.core.renderer import Renderer
 from agentenv.engine.compaction import apply_edits, check_edits, check_sizes
 from agentenv.engine.effects import Compress
@@ -17,6 +27,19 @@ from agentenv.records.compaction import Compaction, Edit
 from agentenv.records.constraints import Constraint
 from agentenv.records.facts import Compacted, SummaryAsked
 from agentenv.records.messages import Message, ToolSpec
+
+Count = Callable[[Sequence[Message]], Awaitable[int]]
+
+
+class _Result(NamedTuple):
+    """What became of a plan."""
+
+    edits: tuple[Edit, ...] = ()
+    """Empty where they were not even edits of this window."""
+    tokens_after: int | None = None
+    """None where the window after the edits was not counted."""
+    failure: str | None = None
+    """Why the history stays as it is; None where the edits are applied."""
 
 
 async def compact(
@@ -38,8 +61,8 @@ async def compact(
     """
     began = time.perf_counter()
 
-    def count(messages: Sequence[Message]) -> int:
-        return len(renderer.open(messages, tools))
+    async def count(messages: Sequence[Message]) -> int:
+        return len(await asyncio.to_thread(renderer.open, messages, tools))
 
     view = CompressionView(
         messages=effect.window,
@@ -50,38 +73,32 @@ async def compact(
         trigger=effect.trigger,
         summary=effect.summary,
     )
-    edits: tuple[Edit, ...] = ()
-    tokens_after: int | None = None
     try:
-        plan = await _plan(compressor, view, effect.budget_tokens, deadline, denied=effect.denied)
+        plan = await _plan(compressor, view, effect, deadline)
         if isinstance(plan, SummaryRequest):
             return _asked(plan, effect, compressor.name)
-        reason = check_edits(effect.window, plan, taken=effect.taken)
-        if reason is None:
-            edits = plan
-            tokens_after = count(apply_edits(effect.window, edits))
-            reason = check_sizes(
-                tokens_before=effect.tokens, tokens_after=tokens_after, budget_tokens=effect.budget_tokens
-            )
+        result = await _checked(plan, effect, count, deadline)
     except CannotCompact as error:
-        reason = str(error)
+        result = _Result(failure=str(error))
+    return _compacted(effect, compressor.name, result, time.perf_counter() - began)
+
+
+async def _plan(
+    compressor: Compressor, view: CompressionView, effect: Compress, deadline: Deadline
+) -> tuple[Edit, ...] | SummaryRequest:
+    if effect.denied is not None:
+        raise CannotCompact(effect.denied)
+    whose = f"compressor {compressor.name}"
+    try:
+        return await wait_until(deadline, compressor.plan(view, effect.budget_tokens, deadline), whose=whose)
     except ConfigError as error:
-        reason = f"the template refuses the compacted history: {error}"
-    return Compacted(
-        compaction=Compaction(
-            id=effect.id,
-            compressor=compressor.name,
-            trigger=effect.trigger,
-            budget_tokens=effect.budget_tokens,
-            edits=edits,
-            tokens_before=effect.tokens,
-            tokens_after=tokens_after,
-            outcome=CompactionOutcome.APPLIED if reason is None else CompactionOutcome.FAILED,
-            reason=reason,
-            duration_s=time.perf_counter() - began,
-            summary_turns=effect.summary_turns,
-        )
-    )
+        raise CannotCompact(_refused(error)) from error
+    except (CannotCompact, AgentEnvError):
+        raise
+    except BaseException as error:
+        if not is_its_own(error):
+            raise
+        raise CompressorFault.permanent(f"{whose} {raised(error)}") from error
 
 
 def _asked(plan: SummaryRequest, effect: Compress, compressor: str) -> SummaryAsked:
@@ -95,15 +112,37 @@ def _asked(plan: SummaryRequest, effect: Compress, compressor: str) -> SummaryAs
     return asked
 
 
-async def _plan(
-    compressor: Compressor, view: CompressionView, budget_tokens: int, deadline: Deadline, *, denied: str | None
-) -> tuple[Edit, ...] | SummaryRequest:
-    if denied is not None:
-        raise CannotCompact(denied)
+async def _checked(plan: tuple[Edit, ...], effect: Compress, count: Count, deadline: Deadline) -> _Result:
+    """Hold a plan against law 7, its own count of what it leaves notwithstanding."""
+    failure = check_edits(effect.window, plan, taken=effect.taken)
+    if failure is not None:
+        return _Result(failure=failure)
     try:
         async with deadline.enforce():
-            return await compressor.plan(view, budget_tokens, deadline)
-    except (CannotCompact, AgentEnvError):
-        raise
-    except Exception as error:
-        raise CompressorFault(f"compressor {compressor.name} raised {type(error).__name__}: {error}") from error
+            after = await count(apply_edits(effect.window, plan))
+    except ConfigError as error:
+        return _Result(plan, failure=_refused(error))
+    failure = check_sizes(tokens_before=effect.tokens, tokens_after=after, budget_tokens=effect.budget_tokens)
+    return _Result(plan, after, failure)
+
+
+def _refused(error: ConfigError) -> str:
+    return f"the template refuses the compacted history: {error}"
+
+
+def _compacted(effect: Compress, compressor: str, result: _Result, duration_s: float) -> Compacted:
+    return Compacted(
+        compaction=Compaction(
+            id=effect.id,
+            compressor=compressor,
+            trigger=effect.trigger,
+            budget_tokens=effect.budget_tokens,
+            edits=result.edits,
+            tokens_before=effect.tokens,
+            tokens_after=result.tokens_after,
+            outcome=CompactionOutcome.APPLIED if result.failure is None else CompactionOutcome.FAILED,
+            reason=result.failure,
+            duration_s=duration_s,
+            summary_turns=effect.summary_turns,
+        )
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from agentenv.core.origin import raised
 from agentenv.engine.machine import EpisodeMachine
 from agentenv.envs.faults import report_of
 from agentenv.errors import Fault, TaskFault
@@ -29,9 +30,7 @@ def unmade(slot: Slot, attempt: int, *, suite: str, level: int, error: BaseExcep
     if isinstance(error, Fault):
         fault = error
     else:
-        fault = TaskFault.permanent(
-            f"{suite}: seed {slot.task_seed} of level {level} could not be made: {type(error).__name__}: {error}"
-        )
+        fault = TaskFault.permanent(f"{suite}: making seed {slot.task_seed} of level {level} {raised(error)}")
     started = EpisodeStarted(
         episode_id=slot.episode_id,
         attempt=attempt,

@@ -38,7 +38,7 @@ class Counter:
         self.calls = 0
         self._count = count
 
-    def __call__(self, messages: Sequence[Message]) -> int:
+    async def __call__(self, messages: Sequence[Message]) -> int:
         self.calls += 1
         return self._count(messages)
 

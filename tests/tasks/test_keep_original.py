@@ -107,7 +107,7 @@ class Window:
             messages=tuple(messages),
             tools=(),
             tokens=self.count(messages),
-            count=self.count,
+            count=self.counted,
             constraints=(),
             trigger="budget",
         )
@@ -118,6 +118,9 @@ class Window:
             kept = {edit.message_id for edit in done.value if edit.op == "keep"}
             return [message for message in messages if message.id in kept]
         raise AssertionError("the window waited for something")
+
+    async def counted(self, messages: Sequence[Message]) -> int:
+        return self.count(messages)
 
     @staticmethod
     def count(messages: Sequence[Message]) -> int:

@@ -180,7 +180,7 @@ class _Attempt:
 def _plan(compressor: Compressor, messages: tuple[Message, ...], budget_tokens: int) -> _Attempt:
     counts = 0
 
-    def count(candidate: Sequence[Message]) -> int:
+    async def count(candidate: Sequence[Message]) -> int:
         nonlocal counts
         counts += 1
         return count_tokens(candidate)
