@@ -6,10 +6,13 @@ import errno
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
 
-from agentenv.core.blobs import BlobSink
+from agentenv.core.blobs import BlobSink, BlobSource
 from agentenv.core.deadline import Deadline
 from agentenv.core.lifetime import AsyncResource
+from agentenv.errors import SandboxFault
 from agentenv.records.messages import Spill
 
 
@@ -19,11 +22,19 @@ class SandboxLimits:
 
     memory_bytes: int = 2 << 30
     """Address space of one process."""
+    total_memory_bytes: int | None = 4 << 30
+    """Memory of all processes together, where a cgroup can enforce it; elsewhere ``SandboxProvider.identity()["weak"]``
+    says that it is not. None: no limit."""
     processes: int = 128
     open_files: int = 256
     file_bytes: int = 1 << 30
     """Size of one file."""
     tmp_bytes: int = 64 << 20
+    workspace_bytes: int | None = 256 << 20
+    """Size of the workspace, which then is a file system in memory that lives and dies with the sandbox. None: a folder
+    on this machine's disk, limited by ``file_bytes`` alone."""
+    workspace_files: int = 100_000
+    """Files, folders and links in a workspace of limited size."""
     output_bytes: int = 1 << 20
     """Bytes of one command's stdout, and again of its stderr, that are kept in memory (half head, half tail)."""
     cpu_s: float = 600.0
@@ -56,6 +67,9 @@ class SandboxSpec:
     files: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     """Workspace at the start: relative path to content."""
     limits: SandboxLimits = field(default_factory=SandboxLimits)
+    network: tuple[str, ...] = ()
+    """Hosts that commands reach, through a proxy of the harness: ``example.org``, ``*.example.org`` (every name below
+    it), either with ``:PORT`` (else 80 and 443). Empty: no network at all."""
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     """Run id, episode id: who owns it, for whoever has to clean up."""
 
@@ -119,7 +133,66 @@ class SandboxProcess(AsyncResource):
 
 
 class ProcessDied(Exception):
-    """A kept process ended. The text says how, with the end of its stderr."""
+    """A kept or background process ended. The text says how, with the end of its stderr where that was kept."""
+
+
+class BackgroundProcess(AsyncResource):
+    """A process that runs beside the commands, its streams carried as they come.
+
+    What is not read is held back: once the pipes inside the sandbox are full, the process waits. Nothing piles up in
+    the harness. When its first process ends, what that left behind is killed, as for `Sandbox.run`; output written
+    up to then can still be read.
+    """
+
+    @abstractmethod
+    async def read(self, deadline: Deadline) -> tuple[Literal["out", "err"], bytes] | None:
+        """Give the next piece of output, and which stream it is from; None when both streams have ended.
+
+        Pieces of one stream come in order, and a reader that was cancelled or ran out of time loses none.
+
+        Raises:
+            DeadlineReached: Nothing came in time; the process goes on.
+            SandboxFault: The sandbox is gone, or the process was closed by us.
+        """
+
+    @abstractmethod
+    async def write(self, data: bytes, deadline: Deadline) -> None:
+        """Write to its stdin, and wait until it (or its pipe) has taken all of it.
+
+        Raises:
+            ProcessDied: It ended, or closed its stdin, before it took everything; or its stdin was closed by us.
+            DeadlineReached: It has not taken all of it in time. What it has not is still handed to it, before
+                whatever is written next.
+            SandboxFault: The sandbox is gone, or the process was closed by us.
+        """
+
+    @abstractmethod
+    async def close_stdin(self) -> None:
+        """Let it read the end of its input, after all that was written. May be called twice, and after its end.
+
+        Raises:
+            SandboxFault: The sandbox is gone.
+        """
+
+    @abstractmethod
+    async def wait(self, deadline: Deadline) -> int:
+        """Wait for its end; give the exit code as a shell counts (126/127: it could not be started).
+
+        One that waits for its output to be read never ends by itself: read until None first.
+
+        Raises:
+            DeadlineReached: It has not ended in time; it goes on.
+            SandboxFault: The sandbox is gone.
+        """
+
+    @property
+    @abstractmethod
+    def alive(self) -> bool:
+        """Whether it runs, as far as is known here."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Kill it and all that it started, and drop what was not read. May be called twice."""
 
 
 class Sandbox(AsyncResource):
@@ -165,6 +238,24 @@ class Sandbox(AsyncResource):
             SandboxFault, DeadlineReached: As `run`.
         """
 
+    async def spawn(
+        self,
+        command: Sequence[str] | str,
+        *,
+        deadline: Deadline,
+        cwd: str = ".",
+        env: Mapping[str, str] | None = None,
+    ) -> BackgroundProcess:
+        """Start a background process; it is killed with the sandbox, by `stop_processes`, or by its own ``aclose``.
+
+        A command that cannot be started is a process that ended with 126 or 127 and says why on its stderr. Arguments
+        are those of `run`.
+
+        Raises:
+            SandboxFault, DeadlineReached: As `run`.
+        """
+        raise SandboxFault.permanent("this kind of sandbox does not offer it")
+
     @abstractmethod
     async def read(self, path: str, *, max_bytes: int = 1 << 20) -> bytes:
         """Read at most ``max_bytes`` of a regular file of the workspace, resolved beneath it in one step.
@@ -202,9 +293,45 @@ class Sandbox(AsyncResource):
             OSError: ``EFBIG``: there is more than ``limit`` allows; some of it may have been stored.
         """
 
+    async def restore(self, files: Mapping[str, Spill], blobs: BlobSource) -> None:
+        """Make the workspace exactly these files: take a snapshot back. Modes, links and empty folders are not kept.
+
+        Stop what runs before, or it may write meanwhile.
+
+        Args:
+            files: As `snapshot` gave them.
+            blobs: Where their content is.
+
+        Raises:
+            PermissionError, OSError: A file cannot be written, as `write`; the workspace then has some of them.
+            DamagedJournal: A blob is missing or damaged; the workspace then has some of the files.
+            SandboxFault: The sandbox is gone.
+        """
+        raise SandboxFault.permanent("this kind of sandbox does not offer it")
+
     @abstractmethod
     async def stop_processes(self) -> None:
-        """Kill every process of the policy; the workspace stays. Grading comes after it."""
+        """Kill every process of the policy; the workspace stays. Grading comes after it.
+
+        Raises:
+            SandboxFault: The sandbox is gone.
+        """
+
+    async def network_state(self) -> NetworkState:
+        """Measure from inside what commands can reach. No packet leaves this machine for it.
+
+        Raises:
+            SandboxFault: The sandbox is gone, or the measurement was prevented.
+        """
+        raise SandboxFault.permanent("this kind of sandbox does not offer it")
+
+    async def usage(self) -> ResourceUse:
+        """Say what the sandbox has used and uses.
+
+        Raises:
+            SandboxFault: The sandbox is gone.
+        """
+        raise SandboxFault.permanent("this kind of sandbox does not offer it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +342,47 @@ class FileEntry:
     kind: str
     """``file``, ``dir``, ``link``, ``other``."""
     size_bytes: int
+
+
+class NetworkAccess(StrEnum):
+    """What commands can reach."""
+
+    NONE = "none"
+    """Nothing but themselves."""
+    ALLOW_LIST = "allow-list"
+    """The hosts of ``SandboxSpec.network`` through the proxy of the harness, and nothing else."""
+    OPEN = "open"
+    """More: there is a route out, or the services of this machine can be reached."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkState:
+    """What was measured from inside one sandbox."""
+
+    access: NetworkAccess
+    interfaces: tuple[str, ...]
+    """Beside ``lo``."""
+    detail: str
+    """What was tried from inside, and what happened."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceUse:
+    """What one sandbox has used and uses."""
+
+    cpu_s: float
+    """Of all its processes so far, ended ones as far as somebody waited for them."""
+    memory_bytes: int | None
+    """Now, of all processes together: by the cgroup where there is one, else the sum of their resident memory, in
+    which shared pages count once for each. None: it cannot be seen here."""
+    peak_memory_bytes: int | None
+    """None: nobody counts it here."""
+    processes: int
+    """Alive now, without the supervisor."""
+    workspace_bytes: int
+    """Space the workspace takes up."""
+    workspace_files: int
+    """Files, folders and links in the workspace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,4 +415,4 @@ class SandboxProvider(AsyncResource):
 
     @abstractmethod
     def identity(self) -> dict[str, str]:
-        """What goes into the manifest: kind, version, limits of the kind, what is weak about it."""
+        """What goes into the manifest: ``kind``, ``version``, ``network``, and in ``weak`` what it does not enforce."""

@@ -28,7 +28,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from agentenv.core.sandbox import SandboxLimits
+from agentenv.core.sandbox import SandboxLimits, SandboxSpec
 from agentenv.errors import SandboxFault
 from agentenv.sandboxes.bundle import ENTRY, supervisor_zip
 from agentenv.sandboxes.launching import Container, Launch, Launcher
@@ -68,7 +68,7 @@ class BwrapLauncher(Launcher):
         self.uid = os.geteuid() or UNPRIVILEGED_UID
         self._search_path = search_path
 
-    async def launch(self, workspace: Path, limits: SandboxLimits) -> Launch:
+    async def launch(self, workspace: Path | None, spec: SandboxSpec, *, lease: Path) -> Launch:
         program = [*self._other_user(), self._program("bwrap", "bubblewrap")]
         await asyncio.to_thread(supervisor_zip, _interpreter())  # made once; later calls find it
         ours, theirs = socket.socketpair()
@@ -79,7 +79,7 @@ class BwrapLauncher(Launcher):
             raise
         # Nothing is awaited from here on, so that no cancellation comes between a process and who ends it.
         try:
-            container = self._start(program, workspace, limits, theirs)
+            container = self._start(program, workspace, spec, lease, theirs)
         except BaseException:
             writer.close()
             raise
@@ -88,14 +88,14 @@ class BwrapLauncher(Launcher):
         return Launch(reader=reader, writer=writer, container=container)
 
     def _start(
-        self, program: list[str], workspace: Path, limits: SandboxLimits, stream: socket.socket
+        self, program: list[str], workspace: Path | None, spec: SandboxSpec, lease: Path, stream: socket.socket
     ) -> _BwrapContainer:
         # Not pipes: bubblewrap would die of writing to one whose reader died, and leave a child that waits for it.
         told = os.memfd_create("agentenv-told")
         said = os.memfd_create("agentenv-said")
         given: list[int] = []
         try:
-            arguments = self._arguments(workspace, limits, given)
+            arguments = [*_named_after(lease), *self._arguments(workspace, spec.limits, given)]
             # Blocks for the exec of a small program.
             process = subprocess.Popen(
                 [*program, "--info-fd", str(told), *arguments],
@@ -135,7 +135,7 @@ class BwrapLauncher(Launcher):
             raise SandboxFault.permanent(f"{name} is not installed. Remedy: apt-get install {package}")
         return found
 
-    def _arguments(self, workspace: Path, limits: SandboxLimits, given: list[int]) -> list[str]:
+    def _arguments(self, workspace: Path | None, limits: SandboxLimits, given: list[int]) -> list[str]:
         def data(content: bytes, path: str) -> list[str]:
             return ["--perms", "0444", "--ro-bind-data", str(_memory(content, given)), path]
 
@@ -154,7 +154,7 @@ class BwrapLauncher(Launcher):
             *("--size", str(min(limits.tmp_bytes, _SHARED_MEMORY_BYTES)), "--perms", "1777", "--tmpfs", "/dev/shm"),
             *("--size", str(limits.tmp_bytes), "--perms", "1777", "--tmpfs", "/tmp"),
             *("--symlink", "/tmp", "/var/tmp"),
-            *("--bind", str(workspace), self.workspace_inside),
+            *_workspace(workspace, limits, self.workspace_inside),
             *data(supervisor_zip(_interpreter()), _SUPERVISOR),
             *("--chdir", self.workspace_inside, "--remount-ro", "/", "--remount-ro", "/dev"),
             *("--as-pid-1", _interpreter(), "-I", "-S", "-c", ENTRY.format(zip=_SUPERVISOR)),
@@ -176,7 +176,12 @@ class BwrapLauncher(Launcher):
 
     def identity(self) -> dict[str, str]:
         said = subprocess.run([self._program("bwrap", "bubblewrap"), "--version"], capture_output=True, check=False)
-        return {"version": said.stdout.decode(errors="replace").strip(), "user": str(self.uid), "root": _system()}
+        return {
+            "version": said.stdout.decode(errors="replace").strip(),
+            "user": str(self.uid),
+            "root": _system(),
+            "weak": "the memory of all processes together is not limited, only that of each",
+        }
 
 
 class BwrapProvider(SupervisedProvider):
@@ -265,6 +270,19 @@ async def _group_gone(group: int) -> None:
         while True:
             os.killpg(group, 0)
             await asyncio.sleep(_GROUP_TICK_S)
+
+
+def _named_after(lease: Path) -> tuple[str, ...]:
+    """Arguments without effect inside, by which bubblewrap is found when the owner of the lease is dead."""
+    return "--setenv", "AGENTENV_LEASE", str(lease), "--unsetenv", "AGENTENV_LEASE"
+
+
+def _workspace(folder: Path | None, limits: SandboxLimits, inside: str) -> tuple[str, ...]:
+    if folder is not None:
+        return "--bind", str(folder), inside
+    assert limits.workspace_bytes is not None, "a workspace without a size is a folder"
+    # The number of files cannot be said here; the supervisor counts them.
+    return "--size", str(limits.workspace_bytes), "--perms", "0700", "--tmpfs", inside
 
 
 def _ourselves(given: list[int]) -> int:

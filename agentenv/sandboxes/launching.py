@@ -7,7 +7,15 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentenv.core.sandbox import SandboxLimits
+from agentenv.core.sandbox import SandboxSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryUse:
+    """What a cgroup has counted."""
+
+    now_bytes: int
+    peak_bytes: int | None
 
 
 class Container(ABC):
@@ -24,6 +32,10 @@ class Container(ABC):
     @abstractmethod
     def last_words(self) -> str:
         """Give the end of what launcher and supervisor said for people; empty if nothing."""
+
+    def memory(self) -> MemoryUse | None:
+        """Read what its cgroup counts; None where there is none. Does not wait."""
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +60,20 @@ class Launcher(ABC):
     """Whole environment of a command, before what the caller adds."""
 
     @abstractmethod
-    async def launch(self, workspace: Path, limits: SandboxLimits) -> Launch:
+    async def launch(self, workspace: Path | None, spec: SandboxSpec, *, lease: Path) -> Launch:
         """Start one; it may still fail before it answers, which its container explains.
+
+        The supervisor is told its limits by `SupervisedSandbox.set_up`; what it cannot enforce from inside is the
+        launcher's: the sizes of ``/tmp`` and of the workspace, ``total_memory_bytes``. The network of the sandbox is
+        always empty: the hosts of ``spec.network`` are reached over the supervisor's stream.
+
+        Args:
+            workspace: Folder on this machine, owned by `uid`, to be seen at `workspace_inside`. None: make a tmpfs of
+                ``spec.limits.workspace_bytes`` and ``spec.limits.workspace_files`` there, owned by the sandbox's user.
+            spec: What was leased. Its files are written through the supervisor.
+            lease: The lease's folder, whose name says who owns it (`agentenv.sandboxes.workspaces.Owner`). What is
+                made on this machine carries that name (command line, cgroup, container), to be found by it when its
+                owner is dead. The folder is there until the container is gone.
 
         Raises:
             SandboxFault: Something it needs is missing; permanent, with the remedy.
@@ -61,4 +85,4 @@ class Launcher(ABC):
 
     @abstractmethod
     def identity(self) -> dict[str, str]:
-        """What the kind of sandbox is, for the manifest."""
+        """What the kind of sandbox is, for the manifest: with ``version``, and in ``weak`` what is not enforced."""

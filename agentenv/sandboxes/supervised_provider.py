@@ -83,7 +83,6 @@ class SupervisedProvider(SandboxProvider):
             "kind": self.name,
             "supervisor": supervisor_sha256(),
             "network": "none",
-            "weak": "memory is limited per process and disk space per file; the sums are not limited",
             **self._launcher.identity(),
         }
 
@@ -98,7 +97,8 @@ class SupervisedProvider(SandboxProvider):
         # Not in a thread: a cancellation must not come between the folder and who removes it.
         lease = make_workspace(self._root, self._launcher.uid, spec.labels)
         steps.push_async_callback(_remove, lease)
-        launch = await self._launcher.launch(lease / "workspace", spec.limits)
+        folder = lease / "workspace" if spec.limits.workspace_bytes is None else None
+        launch = await self._launcher.launch(folder, spec, lease=lease)
         steps.push_async_callback(_end, launch.container)
         connection = Connection(launch)
         steps.push_async_callback(connection.aclose)

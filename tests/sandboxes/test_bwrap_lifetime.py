@@ -24,6 +24,7 @@ from agentenv.sandboxes.providers import PROVIDERS
 from agentenv.testing.contracts.sandbox import alive, patience, python, run, shell
 
 SYSTEM_PATH = "/usr/bin:/bin:/usr/sbin"
+ON_DISK = SandboxSpec(limits=SandboxLimits(workspace_bytes=None))
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ async def test_closing_leaves_nothing(provider, root, mark):
 
 async def test_closing_removes_any_tree(provider, root):
     """Deep, and closed to its owner."""
-    sandbox = await provider.lease(SandboxSpec(), patience())
+    sandbox = await provider.lease(ON_DISK, patience())
     done = await python(
         sandbox,
         """
@@ -297,7 +298,7 @@ async def test_unreachable_workspaces_say_what_to_set(tmp_path):
             inner.mkdir()
         async with BwrapProvider(workspace_root=inner) as provider:
             with pytest.raises(SandboxFault, match=r"TMPDIR|Permission denied") as refused:
-                await provider.lease(SandboxSpec(), patience())
+                await provider.lease(ON_DISK, patience())
             assert not refused.value.retryable
     finally:
         tmp_path.chmod(0o700)
