@@ -35,7 +35,8 @@ def compose_opening(
         messages: The task's own.
         constraints: The task's own.
         demonstrations: Worked examples, each a conversation.
-        left: Budgets to show as text, at the end of the task's first user message; empty to show none.
+        left: Budgets to show as text, at the end of the task's first user message; empty to show none. Where it has
+            no user message they end its system message, else the last one: what the policy answers first.
     """
     messages = _with_budgets(messages, left) if left else messages
     n_system = next((n for n, message in enumerate(messages) if message.role is not Role.SYSTEM), len(messages))
@@ -52,10 +53,11 @@ def compose_opening(
 
 
 def _with_budgets(messages: Sequence[Message], left: Sequence[BudgetState]) -> list[Message]:
-    """Append what may be spent to the first user message; the places of rules in it stay as they are."""
-    first = next((n for n, message in enumerate(messages) if message.role is Role.USER), None)
+    """Append what may be spent to one message that is not the policy's; the places of rules in it stay as they are."""
+    roles = [message.role for message in messages]
+    shows = next((roles.index(role) for role in (Role.USER, Role.SYSTEM) if role in roles), len(roles) - 1)
     return [
-        replace(message, text=f"{message.text}\n{budget_text(left)}") if n == first else message
+        replace(message, text=f"{message.text}\n{budget_text(left)}") if n == shows else message
         for n, message in enumerate(messages)
     ]
 
