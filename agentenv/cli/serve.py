@@ -30,7 +30,7 @@ def serve(
     from agentenv.errors import UsageError
 
     if policy not in LOCAL:
-        raise UsageError(f"policy serve takes {' or '.join(LOCAL)}, got {policy!r}")
+        raise UsageError(f"--policy {policy}: policy serve takes {' or '.join(LOCAL)}.")
     config = PolicyConfig(kind=policy, model=model, context_window=context, slots=slots, threads=threads)
     run(_serve(config, host, port))
 

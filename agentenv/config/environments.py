@@ -23,7 +23,7 @@ from agentenv.core.policy import PolicyIdentity
 from agentenv.core.renderer import Renderer
 from agentenv.envs.async_env import AsyncAgentEnv
 from agentenv.envs.plan import EpisodeParts
-from agentenv.errors import ConfigError, UnknownNameError
+from agentenv.errors import ConfigError, UnknownNameError, ended
 from agentenv.registry import load_suite
 from agentenv.storage.run_folder import RunFolder
 
@@ -68,13 +68,13 @@ async def open_environment(config: EnvConfig, renderer: Renderer | None = None) 
     """
     if not isinstance(config, EnvConfig):  # pyright: ignore[reportUnnecessaryIsInstance]  callers without types
         raise ConfigError(
-            f"expected an EnvConfig, got {type(config).__name__}: write open_environment(EnvConfig(run=RunConfig("
+            f"Expected an EnvConfig, got {type(config).__name__}: write open_environment(EnvConfig(run=RunConfig("
             "suite='arithmetic')))"
         )
     run = config.run
     suite = load_suite(run.suite)
     compressor = parse_compressor(run.compressor)
-    chosen = renderer or renderer_from(config.tokenizer, config.call_style)
+    chosen = renderer or renderer_from(config.tokenizer, config.call_style, given_as="tokenizer")
     external = PolicyIdentity(
         kind="external",
         model="unknown",
@@ -155,7 +155,7 @@ def make_agent_env(
         context_window=context_window,
         out=None if out is None else Path(out),
     )
-    renderer = renderer_from(tokenizer, call_style)
+    renderer = renderer_from(tokenizer, call_style, given_as="tokenizer")
     return AgentEnv(
         partial(open_environment, config, renderer),
         renderer,
@@ -166,7 +166,7 @@ def make_agent_env(
 
 def _length(max_prompt: int | None, context_window: int | None) -> int:
     if max_prompt is not None and max_prompt < 1:
-        raise ConfigError(f"max_prompt must be at least 1, got {max_prompt}")
+        raise ConfigError(f"max_prompt must be at least 1, got {max_prompt}.")
     return max_prompt or context_window or DEFAULT_MAX_PROMPT
 
 
@@ -179,4 +179,4 @@ def _run_config(suite: str, settings: dict[str, Any]) -> RunConfig:
     try:
         return msgspec.convert({"suite": suite, **settings}, RunConfig, from_attributes=True)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{suite}: {error}") from error
+        raise ConfigError(f"The settings of {suite!r} cannot be read: {ended(error)}") from error

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agentenv.config.run_config import DEFAULT_SLOTS, DEFAULT_THREADS, DEFAULT_WINDOW, PolicyConfig
+from agentenv.config.run_config import DEFAULT_SLOTS, DEFAULT_THREADS, DEFAULT_WINDOW, PolicyConfig, check_call_style
 from agentenv.core.policy import Policy
 from agentenv.core.renderer import Renderer
-from agentenv.errors import ConfigError, UnknownNameError
+from agentenv.errors import ConfigError, UnknownNameError, UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,26 +28,56 @@ BUILTIN_BYTES = "builtin:bytes"
 """Source of the vocabulary of bytes, for policies that have none of their own."""
 
 
-def renderer_from(source: str, call_style: str | None = None) -> Renderer:
+def renderer_from(source: str, call_style: str | None = None, *, given_as: str = "--tokenizer") -> Renderer:
     """Load a renderer: `BUILTIN_BYTES`, a model folder, a GGUF file, a hub id, or ``tiktoken:NAME``.
 
+    Args:
+        source: Where from.
+        call_style: How tool calls are written; None: found out from the chat template.
+        given_as: The option or setting that ``source`` is the value of, for errors to name.
+
     Raises:
-        ConfigError: It cannot be loaded; says what is missing.
+        ConfigError: It cannot be loaded; says what is missing, and which option is at fault.
+        UnknownNameError: No such call style, or no such OpenAI vocabulary.
     """
     from agentenv.rendering.loading import byte_renderer, load_renderer
 
+    check_call_style(call_style)
     if source == BUILTIN_BYTES:
         return byte_renderer(call_style)
-    return load_renderer(source, call_style=call_style)
+    with blaming(given_as, source):
+        return load_renderer(source, call_style=call_style)
+
+
+@contextmanager
+def blaming(option: str, value: object) -> Generator[None]:
+    """Put the option and its value in front of what is wrong with it.
+
+    Raises:
+        UsageError: Of the class it was raised as.
+    """
+    try:
+        yield
+    except UsageError as error:
+        own = str(error)
+        said = own.removeprefix(f"{value} ")  # most begin with the value: it need not stand there twice
+        raise type(error)(f"{option} {value}{': ' if said == own else ' '}{said}") from error
+
+
+def _tokenizer(config: PolicyConfig, own: str, given_as: str) -> tuple[str, Renderer]:
+    """Give source and renderer: those of ``--tokenizer`` where it is given, else the policy's ``own``."""
+    if config.tokenizer is not None:
+        return config.tokenizer, renderer_from(config.tokenizer, config.call_style)
+    return own, renderer_from(own, config.call_style, given_as=given_as)
 
 
 async def _vllm(config: PolicyConfig, _: str) -> Acting:
     from agentenv.policies.vllm import VllmPolicy
 
     if config.url is None:
-        raise ConfigError("policy vllm needs the server's address: give --url http://HOST:PORT")
-    source = config.tokenizer or await _model_of_server(config, config.url)
-    renderer = renderer_from(source, config.call_style)
+        raise ConfigError("Policy vllm needs the server's address: give --url http://HOST:PORT.")
+    served = "" if config.tokenizer is not None else await _model_of_server(config, config.url)
+    source, renderer = _tokenizer(config, served, "No --tokenizer is given, and the server's model")
     policy = VllmPolicy(
         config.url,
         config.model,
@@ -68,20 +99,27 @@ async def _model_of_server(config: PolicyConfig, url: str) -> str:
 async def _smollm2(config: PolicyConfig, _: str) -> Acting:
     from agentenv.local.models import smollm2_path
 
-    return _gguf(config, await asyncio.to_thread(smollm2_path))
+    return _gguf(config, await asyncio.to_thread(smollm2_path), "The model of policy smollm2")
 
 
 async def _llamacpp(config: PolicyConfig, _: str) -> Acting:
     if config.model is None:
-        raise ConfigError("policy llamacpp needs a model file: give --model PATH.gguf")
-    return _gguf(config, Path(config.model))
+        raise ConfigError("Policy llamacpp needs a model file: give --model PATH.gguf.")
+    return _gguf(config, _model_file(config.model), "--model")
 
 
-def _gguf(config: PolicyConfig, path: Path) -> Acting:
+def _model_file(given: str) -> Path:
+    path = Path(given).expanduser()
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise ConfigError(f"--model {given} {what}: policy llamacpp needs a model file, PATH.gguf.")
+    return path
+
+
+def _gguf(config: PolicyConfig, path: Path, given_as: str) -> Acting:
     from agentenv.policies.llamacpp import LlamaCppPolicy
 
-    source = config.tokenizer or str(path)
-    renderer = renderer_from(source, config.call_style)
+    source, renderer = _tokenizer(config, str(path), given_as)
     policy = LlamaCppPolicy(
         path,
         tokenizer=renderer.tokenizer,
@@ -96,9 +134,8 @@ async def _openai(config: PolicyConfig, _: str) -> Acting:
     from agentenv.policies.openai import OpenAiPolicy
 
     if config.url is None or config.model is None:
-        raise ConfigError("policy openai needs --url and --model")
-    source = config.tokenizer or BUILTIN_BYTES
-    renderer = renderer_from(source, config.call_style)
+        raise ConfigError("Policy openai needs the server's address and the model's name: give --url and --model.")
+    source, renderer = _tokenizer(config, BUILTIN_BYTES, "--tokenizer")
     policy = OpenAiPolicy(config.url, config.model, renderer=renderer, api_key=config.api_key)
     return Acting(policy=policy, renderer=renderer, source=source)
 
@@ -106,8 +143,7 @@ async def _openai(config: PolicyConfig, _: str) -> Acting:
 async def _scripted(config: PolicyConfig, script: str) -> Acting:
     from agentenv.policies.scripted import ScriptedPolicy
 
-    source = config.tokenizer or BUILTIN_BYTES
-    renderer = renderer_from(source, config.call_style)
+    source, renderer = _tokenizer(config, BUILTIN_BYTES, "--tokenizer")
     policy = ScriptedPolicy(renderer, script=script or "reference")
     return Acting(policy=policy, renderer=renderer, source=source)
 
@@ -117,11 +153,11 @@ async def _replay(config: PolicyConfig, run: str) -> Acting:
     from agentenv.storage.run_folder import RunFolder
 
     if not run:
-        raise ConfigError("policy replay needs a recorded run: write replay:PATH")
+        raise ConfigError("Policy replay needs a recorded run: write --policy replay:PATH.")
     folder = RunFolder.open(Path(run))
     recorded = folder.manifest
-    source = config.tokenizer or recorded["run"]["tokenizer"]
-    renderer = renderer_from(source, config.call_style or recorded["run"].get("call_style"))
+    config = replace(config, call_style=config.call_style or recorded["run"].get("call_style"))
+    source, renderer = _tokenizer(config, recorded["run"]["tokenizer"], f"The tokenizer that {run} was made with,")
 
     class OwnedReplay(ReplayPolicy):
         """A replay that closes the run it was opened for."""

@@ -1,12 +1,12 @@
-"""A run, opened to be read: its records, and the renderer its tokens belong to."""
+"""A run, opened to be read: its records, the renderer its tokens belong to, and whether it keeps the laws."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentenv.config.policies import renderer_from
 from agentenv.core.renderer import Renderer
@@ -17,6 +17,10 @@ from agentenv.records.episode import EpisodeRecord
 from agentenv.rollout.schedule import final_attempts
 from agentenv.storage.reader import JournalReader
 from agentenv.storage.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from agentenv.rollout.auditing import RunAudit
+    from agentenv.rollout.rescoring import Comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +83,62 @@ class StoredRun:
             ConfigError: It cannot be loaded, or is not the one the run was made with.
         """
         run = self.manifest["run"]
-        renderer = renderer_from(source or run["tokenizer"], run.get("call_style"))
+        wants = f"The tokenizer that {self.folder.path} was made with," if source is None else "--tokenizer"
+        renderer = renderer_from(source or run["tokenizer"], run.get("call_style"), given_as=wants)
         wanted = self.manifest["renderer"]["tokenizer_sha256"]
         found = renderer.identity.tokenizer_sha256
         if found != wanted:
             raise ConfigError(
-                f"the run's ids belong to tokenizer {wanted[:12]}…, {source or run['tokenizer']} is {found[:12]}…; "
-                "give the right one with --tokenizer"
+                f"The run's ids belong to tokenizer {wanted[:12]}…, {source or run['tokenizer']} is {found[:12]}…: "
+                "give the right one with --tokenizer."
             )
         return renderer
+
+    def audit(self, source: str | None = None) -> RunAudit:
+        """Audit every attempt against the laws; what ``agentenv verify`` does.
+
+        Args:
+            source: Where to load the tokenizer from instead of where the run did; needed only where a task states a
+                rule.
+
+        Raises:
+            DamagedJournal, NewerSchema: The journal cannot be read.
+            ConfigError: The tokenizer cannot be loaded, or is not the one the run was made with.
+        """
+        from agentenv.rollout.auditing import audit_attempts
+
+        self.reader.check()
+        return audit_attempts(self.reader, lambda: self.renderer(source).tokenizer)
+
+    async def rescore(
+        self,
+        records: Sequence[EpisodeRecord],
+        engine: str,
+        *,
+        tolerance: float | None = None,
+        api_key: str | None = None,
+    ) -> Comparison:
+        """Compare the log-probs of records of this run with an engine's own; what ``agentenv verify --engine`` does.
+
+        Args:
+            records: Of `audit`, or of `records`.
+            engine: Address of a vLLM that serves the run's model.
+            tolerance: Largest absolute difference that is no breach; None: `rollout.rescoring.TOLERANCE`.
+            api_key: Bearer token of the engine.
+
+        Raises:
+            ConfigError: The engine serves another model, or was started without what the question needs.
+            PolicyServerFault: It cannot be reached.
+        """
+        from agentenv.rollout.rescoring import TOLERANCE, rescore_records
+
+        return await rescore_records(
+            records,
+            engine=engine,
+            model=self.manifest["policy"]["model"],
+            tolerance=TOLERANCE if tolerance is None else tolerance,
+            api_key=api_key,
+        )
 
 
 @contextmanager

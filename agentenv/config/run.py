@@ -117,7 +117,7 @@ def _refuse_early(config: RunConfig, suite: Suite, acting: Acting) -> None:
     """
     if config.tasks > suite.size:
         raise ConfigError(
-            f"suite {suite.name!r} has {suite.size} variants of each level, asked for {config.tasks} tasks: the rest "
+            f"Suite {suite.name!r} has {suite.size} variants of each level, asked for {config.tasks} tasks: the rest "
             "would repeat the first ones. Ask for fewer, or for repeats of each with --group-size."
         )
     acting.policy.for_task(suite.task(config.seed, config.level), config.seed)

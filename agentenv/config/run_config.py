@@ -22,6 +22,7 @@ DEFAULT_WALL_CLOCK_S = 900.0
 
 DEFAULT_WINDOW, DEFAULT_SLOTS, DEFAULT_THREADS = 4096, 4, 1
 """Of an engine in this process: tokens, replies at once, threads."""
+CALL_STYLES = ("hermes", "llama3", "mistral", "pythonic")
 LOGPROBS = ("auto", "model", "sampling", "unknown")
 READS = {
     "llamacpp": {"model", "tokenizer", "call_style", "slots", "threads"},
@@ -74,19 +75,22 @@ class PolicyConfig:
         for name in ("slots", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ConfigError(f"{name} must be at least 1, got {value}")
+                raise ConfigError(f"{option(name)} must be at least 1, got {value}.")
+        for name in ("url", "model", "tokenizer", "call_style"):
+            if getattr(self, name) == "":
+                raise ConfigError(f"{option(name)} is given and empty: give it a value, or leave it out.")
+        check_call_style(self.call_style)
         for name in ("usd_per_million_prompt_tokens", "usd_per_million_completion_tokens"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise ConfigError(f"{name} must be a price of 0 or more, got {getattr(self, name)}")
+                raise ConfigError(f"{option(name)} must be a price of 0 or more, got {getattr(self, name)}.")
         if self.logprobs is not None and self.logprobs not in LOGPROBS:
-            raise UnknownNameError.of("kind of log-probs", self.logprobs, LOGPROBS)
+            raise UnknownNameError.of("kind of log-probs", self.logprobs, LOGPROBS, where=" (--logprobs)")
         kind = self.kind.partition(":")[0]
         for name in sorted(_OWN_SETTINGS - READS.get(kind, _OWN_SETTINGS)):
             if getattr(self, name) is not None:
                 readers = ", ".join(other for other, reads in READS.items() if name in reads)
                 raise ConfigError(
-                    f"policy {kind} does not read {name} (--{name.replace('_', '-')}), got {getattr(self, name)!r}; "
-                    f"it is for {readers}"
+                    f"Policy {kind} does not read {option(name)}, got {getattr(self, name)!r}; it is for {readers}."
                 )
 
     def priced(self, identity: PolicyIdentity) -> PolicyIdentity:
@@ -112,8 +116,8 @@ class PolicyConfig:
         """
         if not self.has_prices:
             raise ConfigError(
-                "a cost budget needs prices, or it never runs out: give --usd-per-million-prompt-tokens and "
-                "--usd-per-million-completion-tokens"
+                "A cost budget needs prices, or it never runs out: give --usd-per-million-prompt-tokens and "
+                "--usd-per-million-completion-tokens."
             )
 
     @property
@@ -157,22 +161,28 @@ class RunConfig:
         Raises:
             ConfigError: Names the setting, what was expected and what was got.
         """
-        for name in ("tasks", "group_size", "concurrency", "max_attempts", "output_cap_bytes"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("tool_timeout_s", "reply_timeout_s"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} must be more than 0 seconds, got {getattr(self, name)}")
-        if self.seed < 0 or self.shots < 0 or self.reserve_tokens < 1:
-            raise ConfigError("seed and shots must not be negative, reserve_tokens must be at least 1")
+        self._check_numbers()
         if self.show_budgets not in SHOW_BUDGETS:
-            raise UnknownNameError.of("way to show budgets", self.show_budgets, SHOW_BUDGETS)
+            raise UnknownNameError.of("way to show budgets", self.show_budgets, SHOW_BUDGETS, where=" (--show-budgets)")
         if self.durability not in ("process", "power"):
             raise UnknownNameError.of("durability", self.durability, ("process", "power"))
         check_sampling(self.sampling)
         Ledger(self.budgets)
         if any(budget.kind is BudgetKind.COST for budget in self.budgets):
             self.policy.require_prices()
+
+    def _check_numbers(self) -> None:
+        for name in ("tasks", "group_size", "concurrency", "max_attempts", "output_cap_bytes"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{option(name)} must be at least 1, got {getattr(self, name)}.")
+        for name in ("tool_timeout_s", "reply_timeout_s"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{option(name)} must be more than 0 seconds, got {getattr(self, name)}.")
+        for name in ("seed", "shots"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{option(name)} must not be negative, got {getattr(self, name)}.")
+        if self.reserve_tokens < 1:
+            raise ConfigError(f"reserve_tokens must be at least 1, got {self.reserve_tokens}.")
 
     @property
     def collector_budgets(self) -> tuple[Budget, ...]:
@@ -205,6 +215,34 @@ def _collectors(kind: BudgetKind, limit: float) -> Budget:
     return Budget(kind=kind, limit=limit, owner=BudgetOwner.COLLECTOR)
 
 
+_SPELLED = {
+    "context_window": "context",
+    "output_cap_bytes": "output-cap",
+    "tool_timeout_s": "tool-timeout",
+    "reply_timeout_s": "reply-timeout",
+}
+"""Options that are not spelled as their setting."""
+
+
+def option(name: str) -> str:
+    """Name a setting for whoever gave it, in Python or on the command line.
+
+    >>> option("context_window"), option("group_size")
+    ('context_window (--context)', 'group_size (--group-size)')
+    """
+    return f"{name} (--{_SPELLED.get(name, name.replace('_', '-'))})"
+
+
+def check_call_style(style: str | None) -> None:
+    """Refuse a way of writing tool calls that nobody reads.
+
+    Raises:
+        UnknownNameError: No such style.
+    """
+    if style is not None and style not in CALL_STYLES:
+        raise UnknownNameError.of("call style", style, CALL_STYLES, where=" (--call-style)")
+
+
 def check_context_window(window: int | None) -> None:
     """Refuse a window that holds no prompt and reply.
 
@@ -212,7 +250,9 @@ def check_context_window(window: int | None) -> None:
         ConfigError: Less than 2 tokens.
     """
     if window is not None and window < 2:
-        raise ConfigError(f"context_window (--context) must hold a prompt and a reply, 2 tokens at least; got {window}")
+        raise ConfigError(
+            f"{option('context_window')} must hold a prompt and a reply, 2 tokens at least; got {window}."
+        )
 
 
 def check_sampling(sampling: SamplingParams) -> None:
@@ -232,8 +272,8 @@ def check_sampling(sampling: SamplingParams) -> None:
     for name, (value, fits) in ranges.items():
         if not fits:
             raise ConfigError(
-                f"{name}={value} cannot be sampled with: temperature >= 0, 0 < top_p <= 1, top_k >= 0 (0: no cut), "
-                "0 <= min_p <= 1, repetition_penalty > 0, max_tokens >= 1"
+                f"{option(name)} = {value} cannot be sampled with: temperature >= 0, 0 < top_p <= 1, "
+                "top_k >= 0 (0: no cut), 0 <= min_p <= 1, repetition_penalty > 0, max_tokens >= 1."
             )
 
 
@@ -252,12 +292,12 @@ def parse_budgets(specs: Sequence[str]) -> tuple[Budget, ...]:
     for spec in specs:
         name, equals, limit = spec.partition("=")
         if not equals:
-            raise ConfigError(f"budget {spec!r}: expected KIND=LIMIT, such as turns=8 or wall_clock=60")
+            raise ConfigError(f"--budget {spec}: expected KIND=LIMIT, such as turns=8 or wall_clock=60.")
         if name not in kinds:
             raise UnknownNameError.of("budget", name, kinds)
         try:
             number = float(limit)
         except ValueError as error:
-            raise ConfigError(f"budget {spec!r}: {limit!r} is no number") from error
+            raise ConfigError(f"--budget {spec}: {limit!r} is no number.") from error
         budgets.append(Budget(kind=kinds[name], limit=number, owner=BudgetOwner.COLLECTOR))
     return tuple(budgets)

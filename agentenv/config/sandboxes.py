@@ -39,4 +39,4 @@ async def choose_provider(name: str) -> SandboxProvider:
             return provider
         reasons.append(f"{candidate}: {status.detail}")
         await provider.aclose()
-    raise SandboxFault.permanent(f"no sandbox works here. {'; '.join(reasons)}")
+    raise SandboxFault.permanent(f"No sandbox works here. {'; '.join(reasons)}")

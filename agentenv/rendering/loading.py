@@ -132,7 +132,7 @@ def _from_hub(name: str) -> Path:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=_HUB_PATTERNS))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError, ValueError) as error:
         raise ConfigError(
-            f"{name} is no local path, and the hub does not give it: {ended(str(error)[:200])} "
+            f"{name} is no local path, and the hub does not give it: {ended(' '.join(str(error)[:300].split()))} "
             "Check the name and the network, or give a local directory."
         ) from error
 

@@ -106,7 +106,7 @@ async def test_without_bubblewrap_a_suite_that_needs_it_is_refused_with_the_reme
 ) -> None:
     """And one that needs none is collected."""
     config = RunConfig(suite="repair", policy=PolicyConfig(kind="watched"))
-    with pytest.raises(SandboxFault, match=r"no sandbox works here.*apt-get install bubblewrap"):
+    with pytest.raises(SandboxFault, match=r"No sandbox works here.*apt-get install bubblewrap"):
         async with open_run(config, tmp_path / "run"):
             raise AssertionError("it was opened")
     assert watched.log == ["start", "aclose"]

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
 from agentenv import open_run, stored_run
 from agentenv.config.environments import EnvConfig, make_agent_env
 from agentenv.config.policies import POLICIES
-from agentenv.config.run_config import READS, PolicyConfig, RunConfig, parse_budgets
-from agentenv.errors import ConfigError, UsageError
+from agentenv.config.run_config import CALL_STYLES, READS, PolicyConfig, RunConfig, option, parse_budgets
+from agentenv.errors import ConfigError, UnknownNameError, UsageError
 from agentenv.records.axes import BudgetKind, StopReason
 from agentenv.records.episode import EpisodeRecord
+from agentenv.records.tokens import SamplingParams
+from agentenv.rendering.loading import byte_renderer
 
 OWN = {
     "url": "http://127.0.0.1:9",
@@ -47,7 +50,7 @@ def test_a_setting_is_read_or_refused(kind: str, name: str) -> None:
     if name in READS[kind]:
         PolicyConfig(kind=kind, **{name: OWN[name]})  # type: ignore[arg-type]
         return
-    with pytest.raises(ConfigError, match=rf"policy {kind} does not read {name} \(--{name.replace('_', '-')}\)"):
+    with pytest.raises(ConfigError, match=rf"Policy {kind} does not read {name} \(--{name.replace('_', '-')}\)"):
         PolicyConfig(kind=f"{kind}:rest", **{name: OWN[name]})  # type: ignore[arg-type]
 
 
@@ -123,3 +126,39 @@ def test_so_are_the_sizes_of_an_environment(settings: dict[str, Any]) -> None:
     if "context_window" in settings:
         with pytest.raises(ConfigError, match="2 tokens at least"):
             EnvConfig(run=RunConfig(suite="arithmetic"), **settings)
+
+
+@pytest.mark.parametrize("name", ["url", "model", "tokenizer", "call_style"])
+def test_an_empty_setting_is_none_and_not_the_default(name: str) -> None:
+    """As a shell variable that is not set gives it."""
+    kind = next(kind for kind, reads in READS.items() if name in reads)
+    with pytest.raises(ConfigError, match=rf"^{name} \(--{name.replace('_', '-')}\) is given and empty"):
+        PolicyConfig(kind=kind, **{name: ""})  # type: ignore[arg-type]
+
+
+def test_the_call_styles_are_those_of_the_renderer() -> None:
+    for style in CALL_STYLES:
+        assert byte_renderer(style).identity.call_style == style
+    with pytest.raises(UnknownNameError, match="Known: hermes, llama3, mistral, pythonic") as refused:
+        byte_renderer("none of these")
+    assert str(refused.value).endswith(f"Known: {', '.join(CALL_STYLES)}.")
+
+
+def test_every_option_that_an_error_names_is_one_of_collects() -> None:
+    """`option` spells settings as the command line does."""
+    from agentenv.cli.main import command_line
+
+    command = typer.main.get_command(command_line()).commands["collect"]  # type: ignore[attr-defined]
+    spelled = {spelling for parameter in command.params for spelling in parameter.opts}
+    own = {field.name for kind in (PolicyConfig, RunConfig, SamplingParams) for field in fields(kind)}
+    apart = {"api_key_env", "kind", "suite", "policy", "sampling", "budgets", "reserve_tokens", "stop_token_ids"}
+    for name in own - apart - {"presence_penalty", "frequency_penalty"}:
+        assert option(name).split("(")[1].rstrip(")") in spelled, name
+
+
+@pytest.mark.parametrize("style", ["", "hermis"])
+def test_so_does_an_environment(style: str) -> None:
+    with pytest.raises(UnknownNameError, match=r"\(--call-style\)"):
+        make_agent_env("arithmetic", call_style=style)
+    with pytest.raises(ConfigError, match=r"^tokenizer nowhere does not exist: expected a model directory"):
+        make_agent_env("arithmetic", tokenizer="nowhere")

@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from agentenv.errors import ended
 from agentenv.rendering.calls.json_text import dumps
 from agentenv.rendering.calls.literals import LiteralReader, NotALiteral
-from agentenv.errors import ended
 from agentenv.rendering.calls.style import Found, WrittenCall, joined, mistake
 
 _START = re.compile(r"^[ \t]*\[\s*[A-Za-z_][\w.\-]*\s*\(", re.MULTILINE)
