@@ -29,56 +29,23 @@ def verify(
     from agentenv.config.reading import stored_run
 
     with stored_run(run) as stored:
-        stored.reader.check()
-        findings, records = _audit(stored)
-        if any(record.constraints for record in records):
-            findings += _visibility(stored, records, tokenizer)
+        found = stored.audit(tokenizer)
+        findings = found.findings
         if engine is not None:
-            findings += _rescore(stored, records, engine, tolerance)
+            findings += _rescored(stored, found.records, engine, tolerance)
     for finding in findings[:most]:
         print(harmless(f"law {finding.law}  {finding.where}: {finding.text}"))
     if len(findings) > most:
         print(f"… and {len(findings) - most} more")
-    print(f"{len(findings)} breaches in {len(records)} attempts")
+    print(f"{len(findings)} breaches in {len(found.records)} attempts")
     if findings:
         raise typer.Exit(1)
 
 
-def _audit(stored: StoredRun) -> tuple[list[Finding], list[EpisodeRecord]]:
-    from agentenv.engine.audit import Finding, audit
-    from agentenv.exporters.rows import row_weights
-
-    findings: list[Finding] = []
-    records: list[EpisodeRecord] = []
-    for key in stored.reader.attempts():
-        record, found = audit(stored.reader.facts(key))
-        findings += found
-        if record is None:
-            continue
-        records.append(record)
-        weights = row_weights(record)
-        if weights and abs(sum(weights) - 1) > 1e-6:
-            where = f"{key.episode_id} attempt {key.attempt}"
-            findings.append(Finding(law=10, where=where, text=f"row weights sum to {sum(weights)}, not 1"))
-    return findings, records
-
-
-def _visibility(stored: StoredRun, records: list[EpisodeRecord], source: str | None) -> list[Finding]:
-    from agentenv.engine.audit import audit_visibility
-
-    tokenizer = stored.renderer(source).tokenizer
-
-    def spell(text: str) -> str:
-        return tokenizer.decode(tokenizer.encode_plain(text))
-
-    return [finding for record in records for finding in audit_visibility(record, tokenizer.decode, spell)]
-
-
-def _rescore(stored: StoredRun, records: list[EpisodeRecord], engine: str, tolerance: float) -> list[Finding]:
-    from agentenv.cli.rescoring import rescore_records
+def _rescored(stored: StoredRun, records: list[EpisodeRecord], engine: str, tolerance: float) -> list[Finding]:
     from agentenv.config.run_config import PolicyConfig
 
-    found = run_async(rescore_records(records, stored.manifest, engine, tolerance, PolicyConfig().api_key))
+    found = run_async(stored.rescore(records, engine, tolerance=tolerance, api_key=PolicyConfig().api_key))
     print(
         f"{found.compared} log-probs compared with the engine's own, largest difference {found.worst:.2g}; "
         f"{found.unknown} of unknown distribution, {found.unscored} that the engine does not score"

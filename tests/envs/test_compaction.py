@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, cast
 
 import pytest
@@ -118,7 +118,7 @@ async def test_the_loop_turns_while_windows_are_counted() -> None:
 
 
 @pytest.fixture
-def stuck() -> Iterator[tuple[Windows, threading.Event]]:
+async def stuck() -> AsyncIterator[tuple[Windows, threading.Event]]:
     """A renderer that does not end before the test does, and what says that it has begun."""
     begun, over = threading.Event(), threading.Event()
 
@@ -191,7 +191,7 @@ async def test_a_fault_of_another_domain_keeps_it() -> None:
         async def plan(self, view: CompressionView, budget_tokens: int, deadline: Deadline) -> Any:
             raise SandboxFault("gone")
 
-    with pytest.raises(Fault, match="^gone$") as caught:
+    with pytest.raises(Fault, match=r"^gone$") as caught:
         await compacted(Windows(), compressor=Lost())
     assert type(caught.value) is SandboxFault
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import anyio
 
@@ -15,6 +14,8 @@ from agentenv.records.axes import Distribution
 from agentenv.records.episode import EpisodeRecord, StepRecord
 from agentenv.records.tokens import unpack_ids, unpack_logprobs
 
+TOLERANCE = 1e-3
+"""Largest difference of log-probs that batching and the order of sums explain."""
 _AT_ONCE = 8
 
 
@@ -34,9 +35,21 @@ class Comparison:
 
 
 async def rescore_records(
-    records: Sequence[EpisodeRecord], manifest: Mapping[str, Any], engine: str, tolerance: float, api_key: str | None
+    records: Sequence[EpisodeRecord],
+    *,
+    engine: str,
+    model: str | None,
+    tolerance: float = TOLERANCE,
+    api_key: str | None = None,
 ) -> Comparison:
     """Compare every recorded log-prob with the engine's own.
+
+    Args:
+        records: Of `rollout.auditing.audit_attempts`, say.
+        engine: Address of a running vLLM.
+        model: Name under which it serves the model that sampled; None takes its first.
+        tolerance: Largest absolute difference of log-probs that is no breach.
+        api_key: Bearer token of the engine.
 
     Raises:
         ConfigError: The engine serves another model, or was started without what the question needs.
@@ -44,7 +57,7 @@ async def rescore_records(
     """
     found = Comparison()
     limiter = anyio.CapacityLimiter(_AT_ONCE)
-    async with Rescorer(engine, manifest["policy"]["model"], api_key=api_key) as rescorer:
+    async with Rescorer(engine, model, api_key=api_key) as rescorer:
         await rescorer.start()
 
         async def one(record: EpisodeRecord) -> None:
