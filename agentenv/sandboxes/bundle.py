@@ -28,13 +28,13 @@ Running the zip itself would import more.
 _PACKAGE = "agentenv.sandboxes.supervisor"
 _COMPILE_S = 60.0
 # Header of byte code (PEP 552): magic number, flags ("hash-based, not to be checked"), and a hash nobody checks.
-_COMPILER = """
+COMPILER = """
 import marshal, sys, _frozen_importlib_external as external
 head = external.MAGIC_NUMBER + (1).to_bytes(4, "little") + bytes(8)
-sources = marshal.loads(sys.stdin.buffer.read())
-code = {name: head + marshal.dumps(compile(text, name, "exec")) for name, text in sources.items()}
-sys.stdout.buffer.write(marshal.dumps(code, 2))
+for name, text in sorted(marshal.loads(sys.stdin.buffer.read()).items()):
+    print(name, (head + marshal.dumps(compile(text, name, "exec"))).hex())
 """
+"""Program for ``python -c``: `compiler_input` on stdin, what `packed` takes on stdout. For Python 3.9 and newer."""
 
 
 @cache
@@ -44,22 +44,38 @@ def supervisor_zip(interpreter: str) -> bytes:
     Raises:
         SandboxFault: It cannot compile the supervisor; permanent.
     """
-    command = [interpreter, "-I", "-S", "-c", _COMPILER]
+    command = [interpreter, "-I", "-S", "-c", COMPILER]
     try:
         done = subprocess.run(
-            command, input=marshal.dumps(_sources(), 2), capture_output=True, check=False, timeout=_COMPILE_S, env={}
+            command, input=compiler_input(), capture_output=True, check=False, timeout=_COMPILE_S, env={}
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SandboxFault.permanent(f"{interpreter} cannot be run: {error}") from error
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip()[-500:]
         raise SandboxFault.permanent(f"{interpreter} cannot compile the supervisor (it needs Python 3.9): {said}")
+    return packed(done.stdout)
+
+
+def compiler_input() -> bytes:
+    """Give the supervisor's sources in the form `COMPILER` reads, to its end."""
+    return marshal.dumps(_sources(), 2)
+
+
+def packed(compiled: bytes) -> bytes:
+    """Make the zip of what `COMPILER` wrote: a name and byte code in hexadecimal digits on each line.
+
+    Raises:
+        ValueError: It has another form, or is not all of it.
+    """
+    if compiled.count(b"\n") != len(_sources()) or not compiled.endswith(b"\n"):
+        raise ValueError(f"{len(_sources())} modules were to be compiled, {compiled.count(b"\n")} were")
     whole = io.BytesIO()
     # Stored, not deflated: inflating needs a module the sandbox would have to load first.
     with zipfile.ZipFile(whole, "w", zipfile.ZIP_STORED) as archive:
-        # The child is a system program that read our own sources; it has nothing to gain from lying.
-        for name, code in sorted(marshal.loads(done.stdout).items()):  # noqa: S302
-            archive.writestr(zipfile.ZipInfo(f"{name}c"), code)
+        for line in compiled.decode("ascii").splitlines():
+            name, code = line.split(" ")
+            archive.writestr(zipfile.ZipInfo(f"{name}c"), bytes.fromhex(code))
     return whole.getvalue()
 
 
