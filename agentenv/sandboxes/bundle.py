@@ -68,8 +68,9 @@ def packed(compiled: bytes) -> bytes:
     Raises:
         ValueError: It has another form, or is not all of it.
     """
-    if compiled.count(b"\n") != len(_sources()) or not compiled.endswith(b"\n"):
-        raise ValueError(f"{len(_sources())} modules were to be compiled, {compiled.count(b'\n')} were")
+    lines = compiled.count(b"\n")
+    if lines != len(_sources()) or not compiled.endswith(b"\n"):
+        raise ValueError(f"of {len(_sources())} modules {lines} were compiled")
     whole = io.BytesIO()
     # Stored, not deflated: inflating needs a module the sandbox would have to load first.
     with zipfile.ZipFile(whole, "w", zipfile.ZIP_STORED) as archive:
