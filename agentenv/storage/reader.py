@@ -14,7 +14,7 @@ from agentenv.core.store import AttemptKey, FactReader
 from agentenv.errors import DamagedJournal
 from agentenv.records.codec import decode_fact
 from agentenv.records.facts import Fact
-from agentenv.storage.sqlite_file import connect_reader, failure
+from agentenv.storage.sqlite_file import connect_reader, read_failure
 
 
 class _File:
@@ -36,7 +36,7 @@ class _File:
                 self._rows.setdefault(self._key(attempt_id), array("q")).append(fact_id)
                 self._seen = fact_id
         except sqlite3.Error as error:
-            raise failure(error, self.path, "read the journal") from error
+            raise read_failure(error, self.path) from error
         return self._rows
 
     def _key(self, attempt_id: int) -> AttemptKey:
@@ -57,7 +57,7 @@ class _File:
         try:
             row = self._connection.execute("SELECT crc, body FROM facts WHERE id = ?", (fact_id,)).fetchone()
         except sqlite3.Error as error:
-            raise failure(error, self.path, "read the journal") from error
+            raise read_failure(error, self.path) from error
         if row is None:
             raise DamagedJournal(f"{where} is gone: a journal only grows.")
         crc, body = row
@@ -72,7 +72,7 @@ class _File:
             ends = [first for _, first in starts[1:]] + [self._last_id()]
             return [(opened, self._at(end)) for (opened, before), end in zip(starts, ends, strict=True) if end > before]
         except sqlite3.Error as error:
-            raise failure(error, self.path, "read the journal") from error
+            raise read_failure(error, self.path) from error
 
     def _last_id(self) -> int:
         return int(self._connection.execute("SELECT coalesce(max(id), 0) FROM facts").fetchone()[0])
@@ -85,7 +85,7 @@ class _File:
         try:
             verdict = self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         except sqlite3.Error as error:
-            raise failure(error, self.path, "read the journal") from error
+            raise read_failure(error, self.path) from error
         if verdict != "ok":
             raise DamagedJournal(f"{self.path} is damaged: {verdict}.")
 

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -210,6 +211,9 @@ def _boot_id() -> str:
 
 
 def _unwritable(path: Path, error: OSError) -> AgentEnvError:
-    fault = HarnessFault(f"Cannot write the run folder {path}: {error.strerror}. {describe_space(path)}")
-    fault.retryable = False
-    return fault
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    remedy = "Free space and resume the run" if full else "Make it writable, or choose another folder"
+    return HarnessFault.permanent(
+        f"Cannot write the run folder {path}: {error.strerror}. {describe_space(path)} {remedy} "
+        f"({'--resume' if full else '--out FOLDER'})."
+    )

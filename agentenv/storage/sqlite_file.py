@@ -19,6 +19,8 @@ APPLICATION_ID = 0x61656A6C
 LAYOUT_VERSION = 1
 """``PRAGMA user_version``: of the tables. The facts in them carry a schema version of their own."""
 
+_LOG_INDEX_BYTES = 32 << 10
+"""The least that lies beside a file that is open (``-shm``)."""
 _SMALLEST_BYTES = 512
 """Of an SQLite file. SQLite takes anything shorter for an empty one and would write over it."""
 
@@ -83,7 +85,7 @@ def connect_reader(path: Path) -> sqlite3.Connection | None:
     try:
         connection = _connect_read_only(path)
     except sqlite3.Error as error:
-        raise failure(error, path, "read the journal") from error
+        raise read_failure(error, path) from error
     try:
         if is_journal(connection, path):
             return connection
@@ -92,7 +94,7 @@ def connect_reader(path: Path) -> sqlite3.Connection | None:
         raise
     except sqlite3.Error as error:
         connection.close()
-        raise failure(error, path, "read the journal") from error
+        raise read_failure(error, path) from error
     connection.close()
     return None
 
@@ -142,19 +144,53 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
 
 
 def failure(error: Exception, path: Path, doing: str) -> AgentEnvError:
-    """Say whose fault an error of SQLite is: a damaged file, a full disk, or a disk that gave way."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return DamagedJournal(
-            f"{path} is damaged ({error}). Restore it from a copy, or save what is left with `sqlite3 FILE .recover`."
-        )
-    full = code == sqlite3.SQLITE_FULL
-    fault = HarnessFault(
+    """Say whose fault an error of SQLite is when writing: a damaged file, a full disk, or a disk that gave way."""
+    return _damage(error, path) or HarnessFault.permanent(
         f"Cannot {doing} {path}: {error}. {describe_space(path.parent)} Nothing of this write was kept; what was "
-        f"acknowledged before is safe. {'Free space' if full else 'Repair the folder'} and resume the run."
+        f"acknowledged before is safe. {'Free space' if _is_full(error, path) else 'Repair the folder'} and resume the "
+        "run."
     )
-    fault.retryable = False
-    return fault
+
+
+def read_failure(error: Exception, path: Path) -> AgentEnvError:
+    """Say whose fault an error of SQLite is when reading."""
+    if _is_full(error, path):
+        remedy = "Reading takes 32 KiB beside the file: free space, or read a copy of the run."
+    elif not os.access(path.parent, os.W_OK):
+        remedy = "Where nothing may be written, only a run that was closed can be read: read a copy of the run."
+    else:
+        remedy = "Repair the folder, or read a copy of the run."
+    return _damage(error, path) or HarnessFault.permanent(
+        f"Cannot read the journal {path}: {error}. {describe_space(path.parent)} {remedy}"
+    )
+
+
+def _damage(error: Exception, path: Path) -> DamagedJournal | None:
+    if _code(error) not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return None
+    return DamagedJournal(
+        f"{path} is damaged ({error}). Restore it from a copy, or save what is left with `sqlite3 FILE .recover`."
+    )
+
+
+def _is_full(error: Exception, path: Path) -> bool:
+    """Whether it is for want of space; SQLite calls it an I/O error where the index of the log finds none."""
+    if _code(error) != sqlite3.SQLITE_IOERR:
+        return _code(error) == sqlite3.SQLITE_FULL
+    free = _free_bytes(path.parent)
+    return free is not None and free < _LOG_INDEX_BYTES
+
+
+def _code(error: Exception) -> int:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def _free_bytes(folder: Path) -> int | None:
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return None
+    return disk.f_bavail * disk.f_frsize
 
 
 def describe_space(folder: Path) -> str:
