@@ -5,7 +5,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 override DEMO_RUN := runs/demo
 
-.PHONY: help demo test test-all test-vllm check format bench coverage clean bubblewrap model
+.PHONY: help demo test test-all test-docker test-vllm check format bench coverage clean bubblewrap model
 
 help:  ## Say what there is.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -21,7 +21,7 @@ $(VENV)/user: $(VENV)/pip pyproject.toml
 	@touch $@
 
 $(VENV)/dev: $(VENV)/pip pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[local,parquet,tiktoken]' --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docker,local,parquet,tiktoken]' --group dev
 	@touch $@ $(VENV)/user
 
 bubblewrap:
@@ -45,7 +45,10 @@ test: bubblewrap $(VENV)/dev model  ## Everything a contributor needs, then lint
 	$(BIN)/pytest -q
 
 test-all: bubblewrap $(VENV)/dev model  ## The slow tests too.
-	HYPOTHESIS_PROFILE=broad $(BIN)/pytest -q -m 'not vllm'
+	HYPOTHESIS_PROFILE=broad $(BIN)/pytest -q -m 'not vllm and not docker'
+
+test-docker: $(VENV)/dev  ## Start a Docker Engine of its own on a private socket (as root), run the sandbox tests on it, stop it.
+	$(BIN)/pytest -q -m docker tests/docker
 
 test-vllm: $(VENV)/dev  ## Install a real vLLM for CPU in a venv of its own, serve a tiny model, run the contract tests.
 	$(PYTHON) tests/vllm/engine/install.py

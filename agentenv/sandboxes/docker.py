@@ -1,0 +1,374 @@
+"""Sandboxes made by a Docker Engine: one container each, without network, capabilities or a root that can be written.
+
+Traps this file is written around, each found by trying (and each a test):
+
+- ``docker exec`` has no kill, and costs twenty times as much as a command through a supervisor: the supervisor is
+  PID 1, spoken to over the attached streams, and nothing is ever executed beside it.
+- An engine's ``put_archive`` fails on a read-only root, and loses the files where a tmpfs lies: the supervisor comes in
+  over stdin, so that the engine may also be another machine's.
+- A limit on a user's processes (RLIMIT_NPROC) counts those of all containers that run as the same user: the control
+  group counts them instead.
+- The engine's own filter of system calls depends on its age (20.10 allows io_uring): ours comes on top, from inside.
+- The engine's default is to store all that a container writes to stdout, which here is everything: nothing is logged.
+- Several removals by force at once may leave a shim behind: a container is killed, and the engine removes it at its
+  end. A container whose harness is dead reads the end of stdin and ends by itself.
+"""
+
+# Temporary folders named here are the container's own.
+# ruff: noqa: S108
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import struct
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from agentenv.core.lifetime import finish
+from agentenv.core.sandbox import SandboxLimits, SandboxSpec
+from agentenv.errors import SandboxFault
+from agentenv.sandboxes.bundle import supervisor_zip
+from agentenv.sandboxes.docker_engine import Engine, EngineFacts, Image, missing_image, remedy
+from agentenv.sandboxes.docker_image import (
+    COMPILING,
+    HOST,
+    compiled_supervisor,
+    host_image,
+    host_interpreter,
+)
+from agentenv.sandboxes.docker_leftovers import end_leftovers, owner_labels
+from agentenv.sandboxes.docker_stream import Stream, attach
+from agentenv.sandboxes.launching import Container, Launch, Launcher
+from agentenv.sandboxes.seccomp import build_filter
+from agentenv.sandboxes.supervised_provider import SupervisedProvider
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+UNPRIVILEGED_UID = 10001
+"""A bare number; no account is needed."""
+
+_AT_ONCE = 4
+"""Calls to the engine. It is not quicker with more, and containers that start and end by the dozen trip it up."""
+_CLEANUP_S = 30.0
+_SHARED_MEMORY_BYTES = 16 << 20
+_COMPILER_LIMITS = SandboxLimits(total_memory_bytes=512 << 20, workspace_bytes=1 << 20)
+_SIZES = struct.Struct(">II")
+# First program of a container: takes filter and supervisor from stdin, and nothing that comes after them.
+_BOOTSTRAP = """
+import ctypes, os, struct, sys
+
+def take(size):
+    taken = b""
+    while len(taken) < size:
+        piece = os.read(0, size - len(taken))
+        if not piece:
+            os._exit(0)
+        taken += piece
+    return taken
+
+steps, size = struct.unpack(">II", take(8))
+program = ctypes.create_string_buffer(take(steps), steps)
+supervisor = os.memfd_create("supervisor")
+os.set_inheritable(supervisor, False)
+content = take(size)
+while content:
+    content = content[os.write(supervisor, content):]
+
+class Program(ctypes.Structure):
+    _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
+
+libc = ctypes.CDLL(None, use_errno=True)
+whole = Program(steps // 8, ctypes.addressof(program))
+for option, first, second in ((38, 1, 0), (22, 2, ctypes.byref(whole))):  # PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP
+    if libc.prctl(option, first, second, 0, 0):
+        sys.exit(f"prctl({option}) was refused: {os.strerror(ctypes.get_errno())}")
+sys.path.insert(0, f"/proc/self/fd/{supervisor}")
+from agentenv.sandboxes.supervisor.serving import main
+main([])
+"""
+_SUPERVISING = ("python3", "-I", "-S", "-c", _BOOTSTRAP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ready:
+    """What is known once, about an engine and an image."""
+
+    facts: EngineFacts
+    image: Image
+    mounts: tuple[dict[str, Any], ...]
+    preamble: bytes
+    """What `_BOOTSTRAP` reads."""
+
+
+class DockerLauncher(Launcher):
+    """See the module. Between launches it keeps its connections to the engine, and what it knows of the image."""
+
+    name = "docker"
+    workspace_inside = "/workspace"
+
+    def __init__(self, *, image: str = HOST, runtime: str | None = None, url: str | None = None) -> None:
+        self.uid = os.geteuid() or UNPRIVILEGED_UID
+        self.environment = _environment(())
+        self.engine = Engine(url)
+        self._image = image
+        self._runtime = runtime
+        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="agentenv-docker")
+        self._ready: _Ready | None = None
+        self._preparing = asyncio.Lock()
+        self._sweeping: asyncio.Future[None] | None = None
+
+    # Starting.
+
+    async def launch(self, workspace: Path | None, spec: SandboxSpec, *, lease: Path) -> Launch:
+        ready = await self._prepared(lease)
+        config = self._config(ready.image, ready.mounts, spec.limits, workspace)
+        config["Labels"] |= {f"agentenv.label.{key}": value for key, value in spec.labels.items()}
+        stream, container = await self._started(lease.name, config)
+        stream.writer.write(ready.preamble)
+        return Launch(reader=stream.reader, writer=stream.writer, container=container)
+
+    async def _started(self, name: str, config: dict[str, Any]) -> tuple[Stream, DockerContainer]:
+        """Create, attach, start; of what fails or is cancelled on the way nothing is left."""
+        container = DockerContainer(self, name)
+        stream: Stream | None = None
+        try:
+            await container.step(self.engine.create, name, config)
+            stream = await attach(self.engine.address, self.engine.facts().api, name)
+            container.stream = stream
+            await container.step(self.engine.start, name)
+        except BaseException:
+            if stream is not None:
+                stream.writer.transport.abort()
+            container.kill()
+            if not await finish(container.gone(), _CLEANUP_S):
+                _log.warning("removing the container %s takes longer than %.0f s", name, _CLEANUP_S)
+            raise
+        return stream, container
+
+    def _config(
+        self, image: Image, mounts: tuple[dict[str, Any], ...], limits: SandboxLimits, workspace: Path | None
+    ) -> dict[str, Any]:
+        """Give a container's configuration in the engine's form (Docker Engine API 1.41, "Create a container")."""
+        user = f"uid={self.uid},gid={self.uid}"
+        tmpfs = {"/tmp": f"rw,nosuid,nodev,exec,mode=1777,size={limits.tmp_bytes}"}
+        if workspace is None:
+            tmpfs[self.workspace_inside] = (
+                f"rw,nosuid,nodev,exec,mode=0700,{user},size={limits.workspace_bytes},nr_inodes={limits.workspace_files}"
+            )
+        else:
+            mounts += ({"Type": "bind", "Source": str(workspace), "Target": self.workspace_inside},)
+        memory = limits.total_memory_bytes or 0
+        return {
+            "Image": image.id,
+            "Entrypoint": list(_SUPERVISING),
+            "Cmd": [],
+            "User": f"{self.uid}:{self.uid}",
+            "WorkingDir": self.workspace_inside,
+            "Hostname": "sandbox",
+            "NetworkDisabled": True,
+            **dict.fromkeys(("OpenStdin", "StdinOnce", "AttachStdin", "AttachStdout", "AttachStderr"), True),
+            "Labels": owner_labels(),
+            "HostConfig": {
+                "AutoRemove": True,
+                "NetworkMode": "none",
+                "IpcMode": "private",
+                "CgroupnsMode": "private",
+                "ReadonlyRootfs": True,
+                "CapDrop": ["ALL"],
+                "SecurityOpt": ["no-new-privileges:true"],
+                "Memory": memory,
+                "MemorySwap": memory,
+                # Threads count as well, and the supervisor is one.
+                "PidsLimit": limits.processes + 1,
+                "ShmSize": min(limits.tmp_bytes, _SHARED_MEMORY_BYTES),
+                "Ulimits": [{"Name": name, "Soft": 0, "Hard": 0} for name in ("core", "msgqueue")],
+                "LogConfig": {"Type": "none", "Config": {}},
+                "Tmpfs": tmpfs,
+                "Mounts": list(mounts),
+                "Runtime": self._runtime or "",
+            },
+        }
+
+    # What is known once.
+
+    async def _prepared(self, lease: Path) -> _Ready:
+        async with self._preparing:
+            if self._ready is None:
+                facts = await self.call(self.engine.facts)
+                machine_filter = build_filter(facts.machine)
+                image, mounts, supervisor = await (
+                    self._host(lease) if self._image == HOST else self._named(self._image, lease)
+                )
+                self.environment = _environment(image.env)
+                preamble = _SIZES.pack(len(machine_filter), len(supervisor)) + machine_filter + supervisor
+                self._ready = _Ready(facts=facts, image=image, mounts=mounts, preamble=preamble)
+                self._sweeping = asyncio.ensure_future(self.call(end_leftovers, self.engine))
+        return self._ready
+
+    async def _host(self, _lease: Path) -> tuple[Image, tuple[dict[str, Any], ...], bytes]:
+        if self.engine.address.path is None:
+            raise SandboxFault.permanent(
+                f"the Docker Engine at {self.engine.url} is another machine's, whose /usr is not ours. "
+                "Remedy: name an image that has Python 3.9 or newer"
+            )
+        made = host_image(self.uid)
+        image = await self.call(self.engine.image, made.name)
+        if image is None:
+            await self.call(_imported, self.engine, made.archive, made.repository, made.tag)
+            image = await self.call(self.engine.image, made.name)
+        if image is None:
+            raise SandboxFault(f"the Docker Engine does not have the image {made.name} that was just imported")
+        return image, made.mounts, await self.call(supervisor_zip, host_interpreter())
+
+    async def _named(self, name: str, lease: Path) -> tuple[Image, tuple[dict[str, Any], ...], bytes]:
+        image = await self.call(self.engine.image, name)
+        if image is None:
+            raise SandboxFault.permanent(missing_image(name))
+        config = self._config(image, (), _COMPILER_LIMITS, None)
+        config["Entrypoint"] = list(COMPILING)
+        stream, container = await self._started(f"{lease.name}.compiler", config)
+        try:
+            return image, (), await compiled_supervisor(stream, name)
+        finally:
+            stream.writer.transport.abort()
+            container.kill()
+            await finish(container.gone(), _CLEANUP_S)
+
+    # The rest of the contract.
+
+    def remedy(self, said: str) -> str:
+        return remedy(said)
+
+    def identity(self) -> dict[str, str]:
+        facts = self.engine.facts()
+        return {
+            "version": facts.version,
+            "user": str(self.uid),
+            "image": self._image,
+            "image_id": self._image_id(),
+            "runtime": self._runtime or "the engine's default",
+            "weak": _weak(facts),
+        }
+
+    def _image_id(self) -> str:
+        name = host_image(self.uid).name if self._image == HOST else self._image
+        image = self.engine.image(name)
+        return "not made yet" if image is None else image.id
+
+    def call(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
+        """Make a blocking call in one of a few threads."""
+        return asyncio.get_running_loop().run_in_executor(self._threads, lambda: work(*args, **kwargs))
+
+    async def aclose(self) -> None:
+        """Wait for the end of what dead harnesses left, and close the connections."""
+        if self._sweeping is not None:
+            await asyncio.wait([self._sweeping])
+            if (error := self._sweeping.exception()) is not None:
+                _log.warning("containers of dead processes could not be removed: %s", error)
+        self._threads.shutdown(wait=False)
+        self.engine.close()
+
+
+class DockerContainer(Container):
+    """One container, by a name that is known before it exists."""
+
+    def __init__(self, launcher: DockerLauncher, name: str) -> None:
+        self.stream: Stream | None = None
+        self._launcher = launcher
+        self._name = name
+        self._step: asyncio.Future[Any] | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    async def step(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Make a call of its start. One that is cancelled goes on in its thread, and is waited for before the end."""
+        call = self._launcher.call(work, *args, **kwargs)
+        self._step = call
+        return await asyncio.shield(call)
+
+    def kill(self) -> None:
+        if self._ending is None:
+            self._ending = asyncio.ensure_future(self._end())
+
+    async def _end(self) -> None:
+        if self._step is not None:
+            await asyncio.wait([self._step])
+            self._step.exception()  # whoever waited for it has been told, or is gone
+        try:
+            await self._launcher.call(self._launcher.engine.end, self._name)
+        except SandboxFault as error:
+            # The episode is over and its result stands; the next start tries again.
+            _log.warning("%s", error)
+
+    async def gone(self) -> None:
+        if self._ending is None and self.stream is not None:
+            await asyncio.wait([self.stream.attached.ended])
+        self.kill()
+        assert self._ending is not None, "killing sets it"
+        await asyncio.wait([self._ending])
+
+    def last_words(self) -> str:
+        return "" if self.stream is None else self.stream.attached.words.decode(errors="replace").strip()
+
+
+class DockerProvider(SupervisedProvider):
+    """Leases containers."""
+
+    def __init__(
+        self,
+        *,
+        image: str = HOST,
+        runtime: str | None = None,
+        url: str | None = None,
+        workspace_root: Path | None = None,
+    ) -> None:
+        """Make a provider; nothing is started or connected.
+
+        Args:
+            image: Name or id of an image the engine has, with Python 3.9 or newer as ``python3`` on its PATH. ``host``
+                is one made on the spot, of this machine's ``/usr``.
+            runtime: One that the engine knows (``runsc``); None is its default.
+            url: Where the engine listens; None is what ``DOCKER_HOST`` says, else the system's socket.
+            workspace_root: Folder for the leases; None is the system's for temporary files.
+
+        Raises:
+            SandboxFault: The engine's address is of a kind that cannot be used; permanent.
+        """
+        self._docker = DockerLauncher(image=image, runtime=runtime, url=url)
+        super().__init__(self._docker, workspace_root=workspace_root)
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        await self._docker.aclose()
+
+
+def _imported(engine: Engine, archive: bytes, repository: str, tag: str) -> None:
+    engine.import_image(archive, repository=repository, tag=tag)
+
+
+def _environment(of_image: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Give the environment of commands: the image's, and over it what is the sandbox's to say."""
+    ours = {"HOME": "/tmp", "TMPDIR": "/tmp", "USER": "sandbox"}
+    least = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+    return tuple((least | dict(of_image) | ours).items())
+
+
+def _weak(facts: EngineFacts) -> str:
+    """Say what this engine, by its own word, does not limit."""
+    missing = [
+        what
+        for limited, what in (
+            (facts.limits_memory, "the memory of all processes together"),
+            (facts.limits_swap, "how much of it is swapped out"),
+            (facts.limits_processes, "the number of processes"),
+        )
+        if not limited
+    ]
+    return f"the engine does not limit {', nor '.join(missing)}" if missing else ""

@@ -1,0 +1,33 @@
+"""Containers of dead harnesses: told by their labels, and ended. A living sibling's are spared."""
+
+from __future__ import annotations
+
+import os
+
+from agentenv.sandboxes.docker_engine import Engine
+from agentenv.sandboxes.workspaces import Owner
+
+OWNER_LABEL = "agentenv.owner"
+"""The process that leased it, as `Owner` writes it."""
+_USER_LABEL = "agentenv.user"
+
+
+def owner_labels() -> dict[str, str]:
+    """Give the labels of a container of this process."""
+    here = Owner.this_process()
+    return {OWNER_LABEL: here.prefix, "agentenv.boot": here.boot, _USER_LABEL: str(os.geteuid())}
+
+
+def end_leftovers(engine: Engine) -> None:
+    """End the containers of our user whose owner is certain to be gone. Blocking.
+
+    Of another user's processes it may not be seen whether they are alive.
+
+    Raises:
+        SandboxFault: The engine refuses, or is gone.
+    """
+    here = Owner.this_process()
+    for found in engine.containers(f"{_USER_LABEL}={os.geteuid()}"):
+        owner = Owner.of(f"{found.labels.get(OWNER_LABEL, '')}x")
+        if owner is not None and owner.is_gone(here):
+            engine.end(found.name)
