@@ -19,24 +19,22 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from agentenv.engine.compacting import Compacting
 from agentenv.engine.effects import Act, Compress, Effect, Ended, Finish, Render, Sample, Score
-from agentenv.engine.ledger import AFTER_STEP, BEFORE_SAMPLING, Ledger, reason_for
+from agentenv.engine.ending import End, end_of_action, task_end
+from agentenv.engine.ledger import BEFORE_SAMPLING, Clamp, Ledger, reason_for
 from agentenv.engine.observation import executed_calls
 from agentenv.engine.seeds import call_seed
 from agentenv.engine.window import Window
 from agentenv.errors import LawBreach, OrderError
 from agentenv.records.axes import (
     BudgetKind,
-    CallStatus,
     CompactionOutcome,
     FaultDomain,
     Outcome,
     Purpose,
     Scoring,
     StopReason,
-)
-from agentenv.records.axes import (
-    Finish as EngineFinish,
 )
 from agentenv.records.budgets import Budget
 from agentenv.records.episode import FaultReport
@@ -52,7 +50,7 @@ from agentenv.records.facts import (
     SummaryAsked,
     TurnSampled,
 )
-from agentenv.records.messages import TaskEnd, ToolCall, ToolResult
+from agentenv.records.messages import ToolCall, ToolResult
 from agentenv.records.tokens import SamplingParams
 
 
@@ -121,16 +119,11 @@ class EpisodeMachine:
         self.outcome = Outcome.UNKNOWN
         self._started: EpisodeStarted | None = None
         self._sampling = SamplingParams()
+        self._max_tokens = 0
         self._purpose = Purpose.ACT
         self._last: TurnSampled | None = None
         self._calls: list[tuple[ToolCall, ToolResult]] = []
-        self._tried: set[str] = set()
-        self._trigger = ""
-        self._n_compactions = 0
-        self._prompt_tokens = 0
-        self._summary: str | None = None
-        self._denied: str | None = None
-        self._summary_turns: tuple[int, ...] = ()
+        self._compacting = Compacting(trigger_tokens=None, reserve_tokens=0)
         self._answer: str | None = None
         self._submitted: object | None = None
 
@@ -167,6 +160,7 @@ class EpisodeMachine:
         self._started = fact
         self._sampling = fact.sampling
         self.ledger = Ledger(fact.budgets)
+        self._compacting = Compacting(trigger_tokens=fact.trigger_tokens, reserve_tokens=fact.reserve_tokens)
         self.window.begin(fact.messages)
         self.scoring = Scoring.NOT_RUN if fact.scoring_required else Scoring.NOT_REQUIRED
         self.phase = Phase.RENDER
@@ -183,66 +177,53 @@ class EpisodeMachine:
         if self._purpose is Purpose.SUMMARY:
             self._start_summary()
             return
-        self._prompt_tokens = fact.prompt_length
-        trigger = self._wants_compaction(fact.prompt_length)
-        if trigger is not None:
-            self._trigger = trigger
-            self._tried.add(trigger)
+        if self._compacting.begin_if_due(fact.prompt_length, self.ledger.remaining(BudgetKind.CONTEXT_TOKENS)):
             self.phase = Phase.COMPRESS
         else:
-            self._admit(fact.prompt_length)
+            self._admit()
 
-    def _wants_compaction(self, prompt_length: int) -> str | None:
-        started = self.started
-        room = self.ledger.remaining(BudgetKind.CONTEXT_TOKENS)
-        if room < started.reserve_tokens and "overflow" not in self._tried:
-            return "overflow"
-        trigger = started.trigger_tokens
-        if trigger is not None and prompt_length > trigger and not self._tried:
-            return "budget"
-        return None
-
-    def _admit(self, prompt_length: int) -> None:
+    def _admit(self) -> None:
         """Let the reply be sampled, or end for want of budget."""
-        budget = self.ledger.exhausted(BEFORE_SAMPLING)
-        if budget is None:
-            clamp = self.ledger.clamp(self._sampling.max_tokens, prompt_length)
-            if clamp.max_tokens >= 1:
-                self.phase = Phase.SAMPLE
-                return
-            budget = clamp.bound_by
-        assert budget is not None, "sampling parameters allow at least one token"
-        self._end(reason_for(budget), budget)
+        clamp = self._clamp(self._sampling.max_tokens)
+        if clamp.max_tokens >= 1:
+            self._allow(clamp)
+        else:
+            assert clamp.bound_by is not None, "sampling parameters allow at least one token"
+            self._end(End(reason_for(clamp.bound_by), clamp.bound_by))
+
+    def _clamp(self, max_tokens: int) -> Clamp:
+        exhausted = self.ledger.exhausted(BEFORE_SAMPLING)
+        return Clamp(0, exhausted) if exhausted else self.ledger.clamp(max_tokens, self.window.prompt_length)
+
+    def _allow(self, clamp: Clamp) -> None:
+        self._max_tokens = clamp.max_tokens
+        self.phase = Phase.SAMPLE
 
     def _on_summary_asked(self, fact: SummaryAsked) -> None:
-        if self._summary is not None or self._denied is not None:
-            raise LawBreach("a compaction asks for one summary at most")
+        self._compacting.ask_summary()
         self._purpose = Purpose.SUMMARY
         self.window.ask_summary(fact)
         self.phase = Phase.RENDER
 
     def _start_summary(self) -> None:
-        """Let the summary be sampled, or have the attempt recorded as failed: it is never silently skipped."""
-        budget = self.ledger.exhausted(BEFORE_SAMPLING)
-        clamp = self.ledger.clamp(self.window.summary_max_tokens, self.window.prompt_length)
-        if budget is None and clamp.max_tokens >= 1:
-            self.phase = Phase.SAMPLE
+        """Let the summary be sampled, or go back to the compressor, which may not have one."""
+        clamp = self._clamp(self.window.summary_max_tokens)
+        if clamp.max_tokens >= 1:
+            self._allow(clamp)
             return
-        short = budget or clamp.bound_by
-        self._denied = f"no summary can be sampled: {short.name if short else 'what was asked for'} leaves no token"
+        self._compacting.deny_summary(clamp.bound_by)
         self._purpose = Purpose.ACT
         self.phase = Phase.COMPRESS
 
     def _on_compacted(self, fact: Compacted) -> None:
         compaction = fact.compaction
-        self._n_compactions += 1
-        self._summary, self._denied, self._summary_turns = None, None, ()
+        self._compacting.end()
         if compaction.outcome is CompactionOutcome.APPLIED:
             self.window.compact(compaction)
         if self.window.must_open:
             self.phase = Phase.RENDER
         else:
-            self._admit(self._prompt_tokens)
+            self._admit()
 
     def _on_sampled(self, fact: TurnSampled) -> None:
         sample = self.effect
@@ -257,12 +238,11 @@ class EpisodeMachine:
         self.ledger.level(BudgetKind.CONTEXT_TOKENS, self.window.prompt_length + fact.sampled.n)
         if fact.purpose is Purpose.SUMMARY:
             self._purpose = Purpose.ACT
-            self._summary = fact.parsed.text
-            self._summary_turns += (fact.turn,)
+            self._compacting.take_summary(fact)
             self.phase = Phase.COMPRESS
             return
         self._last = fact
-        self._tried.clear()
+        self._compacting.replied()
         self.phase = Phase.ACT
 
     @staticmethod
@@ -290,44 +270,13 @@ class EpisodeMachine:
         self.window.observed(fact.messages)
         said = not last.parsed.calls and not last.parsed.errors
         self._answer = last.parsed.text if said else None
-        if not self._ended_by_itself(fact, last) and not self._out_of_budget(fact):
+        if (ending := task_end(fact.results)) is not None:
+            self._submitted = ending.value
+        end = end_of_action(fact, last, self.started, self.ledger)
+        if end is None:
             self.phase = Phase.RENDER
-
-    def _ended_by_itself(self, fact: ActionTaken, last: TurnSampled) -> bool:
-        ends = [result for result in fact.results if result.ends is not None]
-        if ends:
-            self._submitted = ends[0].value
-            self._end(StopReason.COMPLETED if ends[0].ends is TaskEnd.COMPLETED else StopReason.FAILED)
-        elif self._fatal_breach(fact):
-            self._end(StopReason.CONSTRAINT_BREACH)
-        elif self._cut_without_action(last):
-            self._end_of_a_cut_reply()
-        elif self.started.ends_on_text and not last.parsed.calls and not last.parsed.errors:
-            self._end(StopReason.FINAL_ANSWER)
-        return self.reason is not None
-
-    def _end_of_a_cut_reply(self) -> None:
-        """End for the budget that cut the reply; what the collector leaves of the context is a matter of length."""
-        budget = self.ledger.exhausted((BudgetKind.SAMPLED_TOKENS, BudgetKind.CONTEXT_TOKENS))
-        reason = StopReason.CONTEXT_OVERFLOW if budget is None else reason_for(budget)
-        self._end(StopReason.GENERATION_LENGTH if reason is StopReason.CONTEXT_OVERFLOW else reason, budget)
-
-    def _fatal_breach(self, fact: ActionTaken) -> bool:
-        fatal = {constraint.id for constraint in self.started.constraints if constraint.ends_episode}
-        return any(breach.constraint_id in fatal for breach in fact.breaches)
-
-    @staticmethod
-    def _cut_without_action(last: TurnSampled) -> bool:
-        return last.finish is not EngineFinish.STOP and not last.parsed.calls
-
-    def _out_of_budget(self, fact: ActionTaken) -> bool:
-        budget = self.ledger.exhausted(AFTER_STEP[:2])
-        if budget is None and any(result.status is CallStatus.REFUSED for result in fact.results):
-            budget = self.ledger.tightest(BudgetKind.TOOL_CALLS)
-        budget = budget or self.ledger.exhausted(AFTER_STEP[2:])
-        if budget is not None:
-            self._end(reason_for(budget), budget)
-        return budget is not None
+        else:
+            self._end(end)
 
     def _on_stopped(self, fact: Stopped) -> None:
         if fact.reason not in STOPS:
@@ -342,8 +291,8 @@ class EpisodeMachine:
         self.budget = next((budget for budget in self.ledger.budgets if budget.name == fact.budget), None)
         self._after_last_render()
 
-    def _end(self, reason: StopReason, budget: Budget | None = None) -> None:
-        self.reason, self.budget = reason, budget
+    def _end(self, end: End) -> None:
+        self.reason, self.budget = end
         if self.window.new_messages:
             self.phase = Phase.LAST_RENDER
         else:
@@ -371,31 +320,15 @@ class EpisodeMachine:
         return self.window.render(self.started.tools, self._purpose, final=self.phase is Phase.LAST_RENDER)
 
     def _compress(self) -> Compress:
-        started = self.started
-        limit = self.ledger.tightest(BudgetKind.CONTEXT_TOKENS)
-        room = None if limit is None else int(limit.limit) - started.reserve_tokens
-        candidates = [n for n in (started.trigger_tokens, room) if n is not None]
-        return Compress(
-            id=f"k{self._n_compactions}",
-            window=self.window.messages,
-            tokens=self._prompt_tokens,
-            budget_tokens=max(min(candidates), 0),
-            trigger=self._trigger,
-            taken=self.window.taken,
-            denied=self._denied,
-            summary=self._summary,
-            summary_turns=self._summary_turns,
-        )
+        return self._compacting.effect(self.window, self.ledger.tightest(BudgetKind.CONTEXT_TOKENS))
 
     def _sample(self) -> Sample:
         summary = self._purpose is Purpose.SUMMARY
-        wanted = self.window.summary_max_tokens if summary else self._sampling.max_tokens
-        clamp = self.ledger.clamp(wanted, self.window.prompt_length)
         return Sample(
             prompt_ids=self.window.segment_ids,
             window=self.window.summary_messages if summary else self.window.messages,
             tools=() if summary else self.started.tools,
-            sampling=_with_max_tokens(self._sampling, clamp.max_tokens),
+            sampling=_with_max_tokens(self._sampling, self._max_tokens),
             seed=call_seed(self.started.seed, self.turn),
             turn=self.turn,
             purpose=self._purpose,
