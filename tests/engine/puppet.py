@@ -211,6 +211,8 @@ class Puppet:
                     declines=effect.previous_ids is not None and self.draw(st.integers(0, 9)) == 0,
                 )
             case Compress():
+                if effect.denied is not None:
+                    return compacted(effect, applied=False)
                 kind = self.draw(st.sampled_from(["applied", "failed", "summary"]))
                 if kind == "summary" and effect.summary is None:
                     asked = Message(id="x0", role=Role.USER, text="summarise")
