@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import tempfile
 import time
@@ -24,6 +25,7 @@ _log = logging.getLogger(__name__)
 
 _PROBE_S = 20.0
 _CLEANUP_S = 30.0
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class SupervisedProvider(SandboxProvider):
@@ -53,6 +55,8 @@ class SupervisedProvider(SandboxProvider):
         except BaseException as error:
             if not await finish(steps.aclose(), _CLEANUP_S):
                 _log.warning("clearing up after a failed start takes longer than %.0f s", _CLEANUP_S)
+            if isinstance(error, OSError) and error.errno in _NO_ROOM:
+                raise self._no_room(error) from error
             if isinstance(error, OSError) or (isinstance(error, SandboxFault) and error.retryable):
                 raise self._not_started(str(error)) from error
             raise
@@ -115,6 +119,13 @@ class SupervisedProvider(SandboxProvider):
         if self._sweeping is None:
             self._sweeping = asyncio.ensure_future(asyncio.to_thread(sweep_workspaces, self._root))
 
+    def _no_room(self, error: OSError) -> Fault:
+        """Room may be made by the end of another sandbox, so this is worth another try."""
+        return SandboxFault(
+            f"there is no room for a workspace in {self._root}: {error.strerror}. Free space there, or set TMPDIR to a "
+            "folder that has more"
+        )
+
     def _not_started(self, why: str) -> Fault:
         if self._proven:
             return SandboxFault(f"a {self.name} sandbox could not be started: {why}")
@@ -128,9 +139,12 @@ async def _write_files(sandbox: Sandbox, spec: SandboxSpec) -> None:
 
     Raises:
         SandboxFault: One of them cannot be written; permanent.
+        OSError: The disk that the workspace lies on is full.
     """
     writes = [sandbox.write(path, content) for path, content in spec.files.items()]
     for path, error in zip(spec.files, await asyncio.gather(*writes, return_exceptions=True), strict=True):
+        if isinstance(error, OSError) and error.errno in _NO_ROOM and spec.limits.workspace_bytes is None:
+            raise error
         if isinstance(error, OSError):
             raise SandboxFault.permanent(f"the workspace cannot have the file {path!r}: {error.strerror}") from error
         if error is not None:

@@ -11,13 +11,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from agentenv.core.deadline import Deadline
+from agentenv.core.sandbox import SandboxLimits, SandboxSpec
 from agentenv.core.store import AttemptKey
-from agentenv.errors import HarnessFault
+from agentenv.errors import HarnessFault, SandboxFault
+from agentenv.sandboxes.bwrap import BwrapProvider
 from agentenv.storage.reader import JournalReader
 from agentenv.storage.run_folder import RunFolder
 from agentenv.testing.contracts.store import asked
 
 PAGE_KB = 4
+NO_ROOM = r"no room for a workspace in .* Free space there, or set TMPDIR"
 KEY = AttemptKey("e", 1)
 
 
@@ -108,8 +112,31 @@ def read_only(disk: Path) -> None:
     assert kept(disk) == ["0", "1", "2", "1000"]
 
 
+async def no_room(disk: Path) -> None:
+    """A disk with no room for a second workspace, which has when the first one is closed."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=1777", "none", disk], check=True)
+    spec = SandboxSpec(files={"a": b"x" * 40_000}, limits=SandboxLimits(workspace_bytes=None))
+    deadline = Deadline.after(30, "the test")
+    async with BwrapProvider(workspace_root=disk) as provider:
+        first = await provider.lease(spec, deadline)
+        with pytest.raises(SandboxFault, match=NO_ROOM) as caught:
+            await provider.lease(spec, deadline)
+        assert caught.value.retryable
+        await first.aclose()
+        await (await provider.lease(spec, deadline)).aclose()
+    labelled = SandboxSpec(labels={"run": "x" * 5000})
+    (disk / "fill").write_bytes(bytes(64 << 10))
+    async with BwrapProvider(workspace_root=disk) as provider:
+        with pytest.raises(SandboxFault, match=NO_ROOM):
+            await provider.lease(labelled, deadline)
+    assert [path.name for path in disk.iterdir()] == ["fill"]
+
+
 if __name__ == "__main__":
     kind, folder = sys.argv[1], Path(sys.argv[2])
     if kind == "leave":
         asyncio.run(leave(folder))
-    {"full": full, "read-only": read_only}[kind](folder)
+    elif kind == "no-room":
+        asyncio.run(no_room(folder))
+    else:
+        {"full": full, "read-only": read_only}[kind](folder)

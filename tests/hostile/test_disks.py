@@ -24,3 +24,10 @@ def test_a_disk_of_every_size(tmp_path: Path) -> None:
 def test_a_disk_that_is_read_only(tmp_path: Path) -> None:
     """A run there is read, closed or not; where that cannot be, it is said why, and never half of it read."""
     on_own_disks("read-only", tmp_path)
+
+
+def test_a_disk_with_room_for_one_workspace(tmp_path: Path) -> None:
+    """The second one fails by its own class of fault, is worth another try, and leaves nothing behind."""
+    tmp_path.parent.chmod(0o711)
+    tmp_path.parent.parent.chmod(0o711)
+    on_own_disks("no-room", tmp_path)
