@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentenv.core.sandbox import SandboxProvider
 from agentenv.errors import SandboxFault, UnknownNameError
 
-AUTO = ("bwrap",)
+AUTO = ("bwrap", "namespaces")
 """Providers that ``auto`` tries, in order. Each is proven by starting it once."""
 
 

@@ -25,7 +25,13 @@ ENTRY = (
 Running the zip itself would import more.
 """
 
-_PACKAGE = "agentenv.sandboxes.supervisor"
+WARDEN_ENTRY = (
+    "import sys; sys.path.insert(0, {zip!r}); from agentenv.sandboxes.warden.main import main; main(sys.argv[1:])"
+)
+"""The same for a warden; its arguments are those of ``warden.main``."""
+
+_SUPERVISOR = ("agentenv.sandboxes.supervisor",)
+_WARDEN = (*_SUPERVISOR, "agentenv.sandboxes.warden")
 _COMPILE_S = 60.0
 # Header of byte code (PEP 552): magic number, flags ("hash-based, not to be checked"), and a hash nobody checks.
 COMPILER = """
@@ -44,33 +50,47 @@ def supervisor_zip(interpreter: str) -> bytes:
     Raises:
         SandboxFault: It cannot compile the supervisor; permanent.
     """
+    return _zip(interpreter, _SUPERVISOR)
+
+
+@cache
+def warden_zip(interpreter: str) -> bytes:
+    """Build the zip that has a warden beside the supervisor. Blocks the first time, while that compiles.
+
+    Raises:
+        SandboxFault: The interpreter cannot compile it; permanent.
+    """
+    return _zip(interpreter, _WARDEN)
+
+
+def _zip(interpreter: str, packages: tuple[str, ...]) -> bytes:
     command = [interpreter, "-I", "-S", "-c", COMPILER]
     try:
         done = subprocess.run(
-            command, input=compiler_input(), capture_output=True, check=False, timeout=_COMPILE_S, env={}
+            command, input=compiler_input(packages), capture_output=True, check=False, timeout=_COMPILE_S, env={}
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SandboxFault.permanent(f"{interpreter} cannot be run: {error}") from error
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip()[-500:]
         raise SandboxFault.permanent(f"{interpreter} cannot compile the supervisor (it needs Python 3.9): {said}")
-    return packed(done.stdout)
+    return packed(done.stdout, packages)
 
 
-def compiler_input() -> bytes:
-    """Give the supervisor's sources in the form `COMPILER` reads, to its end."""
-    return marshal.dumps(_sources(), 2)
+def compiler_input(packages: tuple[str, ...] = _SUPERVISOR) -> bytes:
+    """Give sources, those of the supervisor unless told otherwise, in the form `COMPILER` reads, to its end."""
+    return marshal.dumps(_sources(packages), 2)
 
 
-def packed(compiled: bytes) -> bytes:
+def packed(compiled: bytes, packages: tuple[str, ...] = _SUPERVISOR) -> bytes:
     """Make the zip of what `COMPILER` wrote: a name and byte code in hexadecimal digits on each line.
 
     Raises:
         ValueError: It has another form, or is not all of it.
     """
     lines = compiled.count(b"\n")
-    if lines != len(_sources()) or not compiled.endswith(b"\n"):
-        raise ValueError(f"of {len(_sources())} modules {lines} were compiled")
+    if lines != len(_sources(packages)) or not compiled.endswith(b"\n"):
+        raise ValueError(f"of {len(_sources(packages))} modules {lines} were compiled")
     whole = io.BytesIO()
     # Stored, not deflated: inflating needs a module the sandbox would have to load first.
     with zipfile.ZipFile(whole, "w", zipfile.ZIP_STORED) as archive:
@@ -83,14 +103,25 @@ def packed(compiled: bytes) -> bytes:
 @cache
 def supervisor_sha256() -> str:
     """Give the hash of the supervisor's sources, for the manifest."""
-    return hashlib.sha256(repr(sorted(_sources().items())).encode()).hexdigest()
+    return _hash(_SUPERVISOR)
 
 
-def _sources() -> dict[str, str]:
-    """Read the supervisor's modules, with empty packages above them: name in the zip to text."""
-    folder = _PACKAGE.replace(".", "/")
+@cache
+def warden_sha256() -> str:
+    """Give the hash of the sources of the warden and its supervisor, for the manifest."""
+    return _hash(_WARDEN)
+
+
+def _hash(packages: tuple[str, ...]) -> str:
+    return hashlib.sha256(repr(sorted(_sources(packages).items())).encode()).hexdigest()
+
+
+def _sources(packages: tuple[str, ...]) -> dict[str, str]:
+    """Read the modules of packages, with empty packages above them: name in the zip to text."""
     sources = {"agentenv/__init__.py": "", "agentenv/sandboxes/__init__.py": ""}
-    for source in files(_PACKAGE).iterdir():
-        if source.name.endswith(".py"):
-            sources[f"{folder}/{source.name}"] = source.read_text(encoding="utf-8")
+    for package in packages:
+        folder = package.replace(".", "/")
+        for source in files(package).iterdir():
+            if source.name.endswith(".py"):
+                sources[f"{folder}/{source.name}"] = source.read_text(encoding="utf-8")
     return sources

@@ -45,6 +45,13 @@ class Launch:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     container: Container
+    workspace_inside: str | None = None
+    """Where the workspace lies, for a launcher whose sandboxes do not all have it at one place."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """What this sandbox has beside, or instead of, the launcher's."""
+    counts_own_processes: bool = True
+    """Whether the kernel counts the sandbox's processes by themselves, so that the supervisor can limit them. Without a
+    user namespace, all of the user's count, and the launcher has to see to it."""
 
 
 class Launcher(ABC):
@@ -52,6 +59,9 @@ class Launcher(ABC):
 
     name: str
     """As in ``--sandbox NAME``."""
+    weak: bool = False
+    """Whether much of what a sandbox promises does not hold. Such a kind has to be asked for by name, says so wherever
+    it is named, and lists in ``identity()["weak"]`` what does not hold."""
     uid: int
     """User on this machine as whom sandboxes run; owns the workspace."""
     workspace_inside: str
@@ -82,6 +92,10 @@ class Launcher(ABC):
     @abstractmethod
     def remedy(self, said: str) -> str:
         """Say what to do about a start that failed with these last words."""
+
+    def sweep(self) -> list[Path]:
+        """Remove what dead owners left beside the folders of their leases, and give what was removed. Blocking."""
+        return []
 
     @abstractmethod
     def identity(self) -> dict[str, str]:

@@ -14,5 +14,32 @@ def _bwrap() -> SandboxProvider:
     return BwrapProvider()
 
 
-PROVIDERS: Mapping[str, Callable[[], SandboxProvider]] = MappingProxyType({"bwrap": _bwrap})
-"""Name to factory. Making a provider starts nothing and needs nothing; `SandboxProvider.probe` says if it works."""
+def _namespaces() -> SandboxProvider:
+    from agentenv.sandboxes.namespaces import NamespacesProvider
+
+    return NamespacesProvider()
+
+
+def _docker() -> SandboxProvider:
+    from agentenv.sandboxes.docker import DockerProvider
+
+    return DockerProvider()
+
+
+def _landlock() -> SandboxProvider:
+    from agentenv.sandboxes.landlock import LandlockProvider
+
+    return LandlockProvider()
+
+
+def _none() -> SandboxProvider:
+    from agentenv.sandboxes.unconfined import UnconfinedProvider
+
+    return UnconfinedProvider()
+
+
+PROVIDERS: Mapping[str, Callable[[], SandboxProvider]] = MappingProxyType(
+    {"bwrap": _bwrap, "namespaces": _namespaces, "docker": _docker, "landlock": _landlock, "none": _none}
+)
+"""Name to factory, the weak ones last. Making a provider starts nothing and needs nothing; `SandboxProvider.probe` says
+if it works."""

@@ -118,11 +118,13 @@ _ARCHITECTURES: Mapping[str, _Architecture] = MappingProxyType(
 )
 
 
-def build_filter(machine: str) -> bytes:
+def build_filter(machine: str, *, sockets: bool = True) -> bytes:
     """Build the filter, in the form ``bwrap --seccomp`` and ``seccomp(2)`` take.
 
     Args:
         machine: As ``platform.machine()`` says.
+        sockets: Whether sockets can be made at all. Without a network namespace, none must be: local ones reach the
+            services of the host as well. Pairs of connected ones are left.
 
     Raises:
         SandboxFault: The architecture has no table here; permanent.
@@ -152,11 +154,12 @@ def build_filter(machine: str) -> bytes:
         1,
         [step for code in _TERMINAL_INJECTION for step in (_jump(_JUMP_EQ, code, yes=0, no=1), _refuse(errno.EPERM))],
     )
+    families = _SOCKETS if sockets else ()
     program += _on_argument(
         about.socket,
         0,
         [
-            *(_jump(_JUMP_EQ, family, yes=len(_SOCKETS) - at, no=0) for at, family in enumerate(_SOCKETS)),
+            *(_jump(_JUMP_EQ, family, yes=len(families) - at, no=0) for at, family in enumerate(families)),
             _refuse(errno.EAFNOSUPPORT),
         ],
     )

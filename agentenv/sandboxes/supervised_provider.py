@@ -8,6 +8,7 @@ import logging
 import tempfile
 import time
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from agentenv.core.deadline import Deadline, DeadlineReached
@@ -25,6 +26,8 @@ _log = logging.getLogger(__name__)
 
 _PROBE_S = 20.0
 _CLEANUP_S = 30.0
+_UNCOUNTED = 1 << 30
+"""Processes; as good as no limit."""
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -45,8 +48,12 @@ class SupervisedProvider(SandboxProvider):
         self._proven = False
         """Whether a sandbox has started here: from then on, one that does not is bad luck and worth another try."""
         self._sweeping: asyncio.Future[list[Path]] | None = None
+        self._warned = not launcher.weak
+        self._called = f"{launcher.name} (weak)" if launcher.weak else launcher.name
+        """In what people read."""
 
     async def lease(self, spec: SandboxSpec, deadline: Deadline) -> Sandbox:
+        await self._warn()
         self._sweep()
         steps = AsyncExitStack()
         try:
@@ -54,7 +61,7 @@ class SupervisedProvider(SandboxProvider):
                 sandbox = await self._start(spec, steps)
         except BaseException as error:
             if not await finish(steps.aclose(), _CLEANUP_S):
-                _log.warning("clearing up after a failed start takes longer than %.0f s", _CLEANUP_S)
+                _log.warning("%s: clearing up after a failed start takes longer than %.0f s", self._called, _CLEANUP_S)
             if isinstance(error, OSError) and error.errno in _NO_ROOM:
                 raise self._no_room(error) from error
             if isinstance(error, OSError) or (isinstance(error, SandboxFault) and error.retryable):
@@ -63,7 +70,22 @@ class SupervisedProvider(SandboxProvider):
         self._proven = True
         return sandbox
 
+    async def _warn(self) -> None:
+        """Say once what a weak kind does not hold back."""
+        if not self._warned:
+            self._warned = True
+            weak = (await asyncio.to_thread(self._launcher.identity))["weak"]
+            _log.warning("sandboxes of the kind %s: %s", self._called, weak)
+
     async def probe(self) -> ProviderStatus:
+        # Whoever probes is told by the answer.
+        warned, self._warned = self._warned, True
+        try:
+            return await self._probe()
+        finally:
+            self._warned = warned
+
+    async def _probe(self) -> ProviderStatus:
         begun = time.perf_counter()
         deadline = Deadline.after(_PROBE_S, f"the probe of {self.name}")
         try:
@@ -80,7 +102,8 @@ class SupervisedProvider(SandboxProvider):
             )
         version = self._launcher.identity().get("version", "")
         timing = f"ready in {1e3 * (ready - begun):.0f} ms, one command in {1e3 * (done - ready):.1f} ms"
-        return ProviderStatus(name=self.name, works=True, detail=f"{version}: {timing}")
+        weak = "WEAK; " if self._launcher.weak else ""
+        return ProviderStatus(name=self.name, works=True, detail=f"{weak}{version}: {timing}")
 
     def identity(self) -> dict[str, str]:
         return {
@@ -107,17 +130,24 @@ class SupervisedProvider(SandboxProvider):
         connection = Connection(launch)
         steps.push_async_callback(connection.aclose)
         sandbox = SupervisedSandbox(
-            connection=connection, environment=dict(self._launcher.environment), release=steps.aclose
+            connection=connection,
+            environment=dict((*self._launcher.environment, *launch.environment)),
+            release=steps.aclose,
         )
         self._open.add(sandbox)
         steps.callback(self._open.discard, sandbox)
-        await sandbox.set_up(self._launcher.workspace_inside, spec.limits)
+        limits = spec.limits if launch.counts_own_processes else replace(spec.limits, processes=_UNCOUNTED)
+        await sandbox.set_up(launch.workspace_inside or self._launcher.workspace_inside, limits)
         await _write_files(sandbox, spec)
         return sandbox
 
     def _sweep(self) -> None:
         if self._sweeping is None:
-            self._sweeping = asyncio.ensure_future(asyncio.to_thread(sweep_workspaces, self._root))
+            self._sweeping = asyncio.ensure_future(asyncio.to_thread(self._remove_dead))
+
+    def _remove_dead(self) -> list[Path]:
+        """Remove what harnesses that died have left. Blocking."""
+        return [*sweep_workspaces(self._root), *self._launcher.sweep()]
 
     def _no_room(self, error: OSError) -> Fault:
         """Room may be made by the end of another sandbox, so this is worth another try."""
@@ -128,9 +158,9 @@ class SupervisedProvider(SandboxProvider):
 
     def _not_started(self, why: str) -> Fault:
         if self._proven:
-            return SandboxFault(f"a {self.name} sandbox could not be started: {why}")
+            return SandboxFault(f"a {self._called} sandbox could not be started: {why}")
         return SandboxFault.permanent(
-            f"{self.name} sandboxes cannot be started here: {ended(why)} {self._launcher.remedy(why)}"
+            f"{self._called} sandboxes cannot be started here: {ended(why)} {self._launcher.remedy(why)}"
         )
 
 

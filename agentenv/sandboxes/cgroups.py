@@ -1,0 +1,283 @@
+"""Control groups: what bounds and counts the memory and the processes of a sandbox as a whole.
+
+One group per sandbox, below a folder found once: with version 2 the nearest group above this process that hands the
+controllers ``memory`` and ``pids`` down and may be written; with version 1, and the rights it takes, this process's own
+group in both hierarchies. Nothing else of the machine's groups is changed. The name of a group says who owns it
+(`agentenv.sandboxes.workspaces.Owner`), so that a later start can remove those of the dead.
+
+Version 1 is tested on a real kernel; version 2 only against a model of its files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from agentenv.core.sandbox import SandboxLimits
+from agentenv.sandboxes.launching import MemoryUse
+from agentenv.sandboxes.workspaces import Owner
+
+_log = logging.getLogger(__name__)
+
+_PROCESSES_BESIDE = 8
+"""Of the launcher and the supervisor, which the limit of a sandbox's processes is not for."""
+_REMOVAL_S = 5.0
+_TICK_S = 0.002
+_PROBE_S = 10.0
+_ENTER = 'for group in "$@"; do shift; [ "$group" = -- ] && break; echo 0 >"$group" || exit 125; done; exec "$@"'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cgroups:
+    """Where groups can be made; or why none can."""
+
+    version: int = 0
+    parents: tuple[Path, ...] = ()
+    """Groups to make groups in: one with version 2; with version 1 that of memory and that of processes."""
+    missing: str = ""
+    """Why there can be none; empty if there can."""
+
+    def make(self, name: str, limits: SandboxLimits) -> Cgroup | None:
+        """Make the group of one sandbox; None where there can be none. Blocks for a few calls of the kernel.
+
+        Raises:
+            OSError: The kernel refuses now what it granted when groups were looked for.
+        """
+        if self.missing:
+            return None
+        group = Cgroup(version=self.version, folders=tuple(parent / name for parent in self.parents))
+        try:
+            for folder in group.folders:
+                folder.mkdir()
+            _limit(group, limits)
+        except OSError:
+            group.try_to_remove()
+            raise
+        return group
+
+    def sweep(self) -> list[Path]:
+        """Remove the groups whose owner is gone, with what is alive in them; give those that were. Blocking."""
+        here = Owner.this_process()
+        removed: list[Path] = []
+        for parent in self.parents:
+            for folder in parent.glob("agentenv-sandbox.*"):
+                owner = Owner.of(folder.name)
+                if owner is not None and owner.is_gone(here) and _remove_now(Cgroup(self.version, (folder,))):
+                    removed.append(folder)
+        return removed
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroup:
+    """The group of one sandbox."""
+
+    version: int
+    folders: tuple[Path, ...]
+    """As in `Cgroups.parents`."""
+    _warned: list[str] = field(default_factory=list[str])
+
+    @property
+    def joins(self) -> tuple[Path, ...]:
+        """Files to write ``0`` to, by a process that wants to be in it, before it starts another."""
+        return tuple(folder / "cgroup.procs" for folder in self.folders)
+
+    def entering(self, program: Sequence[str]) -> list[str]:
+        """Give a command line that runs a program from within the group; exit code 125 if it cannot be entered."""
+        return ["/bin/sh", "-c", _ENTER, "sh", *map(str, self.joins), "--", *program]
+
+    def memory(self) -> MemoryUse | None:
+        """Read what was counted; None if the group is gone. ``peak_bytes`` is None on kernels before 5.19."""
+        names = ("memory.current", "memory.peak") if self.version == 2 else _COUNTERS_V1
+        now, peak = (_number(self.folders[0] / name) for name in names)
+        return None if now is None else MemoryUse(now_bytes=now, peak_bytes=peak)
+
+    def kill(self) -> None:
+        """Kill every process in it, as far as it is known by now. Does not wait."""
+        if self.version == 2:
+            try:
+                (self.folders[0] / "cgroup.kill").write_text("1", encoding="ascii")
+                return
+            except OSError:
+                pass  # before Linux 5.14, or gone
+        for folder in self.folders:
+            for pid in _processes(folder):
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+
+    async def remove(self) -> None:
+        """Kill what is left in it, and remove it; the kernel takes a moment to finish the dead."""
+        end = time.monotonic() + _REMOVAL_S
+        while not self.try_to_remove():
+            if time.monotonic() > end:
+                _log.warning("the control group %s could not be removed; a later start tries again", self.folders[0])
+                return
+            self.kill()
+            await asyncio.sleep(_TICK_S)
+
+    def try_to_remove(self) -> bool:
+        """Remove it if nothing is in it; say whether it is gone."""
+        gone = True
+        for folder in self.folders:
+            try:
+                folder.rmdir()
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                if error.errno not in {errno.EBUSY, errno.ENOTEMPTY}:
+                    raise
+                gone = False
+        return gone
+
+
+_COUNTERS_V1 = ("memory.usage_in_bytes", "memory.max_usage_in_bytes")
+
+
+def find_cgroups(
+    *, membership: Path = Path("/proc/self/cgroup"), mounts: Path = Path("/proc/self/mountinfo")
+) -> Cgroups:
+    """Look for a place to make groups in, and prove it by making one and sending a process there. Blocking.
+
+    Args:
+        membership: Which groups this process is in.
+        mounts: Where they can be seen.
+    """
+    try:
+        groups = _memberships(membership.read_text(encoding="utf-8"))
+        places = _mounts(mounts.read_text(encoding="utf-8"))
+    except OSError as error:
+        return Cgroups(missing=f"control groups cannot be seen here: {error.strerror}")
+    reasons: list[str] = []
+    for candidate in (*_candidates_v2(groups, places), *_candidates_v1(groups, places)):
+        reason = _prove(candidate)
+        if not reason:
+            return candidate
+        reasons.append(reason)
+    if not reasons:
+        reasons.append("no mounted hierarchy has the controllers memory and pids for groups below ours")
+    return Cgroups(missing="; ".join(reasons))
+
+
+def _candidates_v2(groups: Mapping[str, str], places: Mapping[str, tuple[Path, str]]) -> list[Cgroups]:
+    own = _folder("", groups, places)
+    if own is None:
+        return []
+    top = places[""][0]
+    above = [own, *(parent for parent in own.parents if parent == top or parent.is_relative_to(top))]
+    return [Cgroups(version=2, parents=(folder,)) for folder in above if _hands_down(folder)][:1]
+
+
+def _hands_down(folder: Path) -> bool:
+    try:
+        given = (folder / "cgroup.subtree_control").read_text(encoding="ascii").split()
+    except OSError:
+        return False
+    return {"memory", "pids"} <= set(given)
+
+
+def _candidates_v1(groups: Mapping[str, str], places: Mapping[str, tuple[Path, str]]) -> list[Cgroups]:
+    memory, pids = _folder("memory", groups, places), _folder("pids", groups, places)
+    return [] if memory is None or pids is None else [Cgroups(version=1, parents=(memory, pids))]
+
+
+def _folder(controller: str, groups: Mapping[str, str], places: Mapping[str, tuple[Path, str]]) -> Path | None:
+    """Give the folder of our group in one hierarchy, if it can be seen."""
+    if controller not in groups or controller not in places:
+        return None
+    place, shown = places[controller]
+    group = PurePosixPath(groups[controller])
+    return place / group.relative_to(shown) if group.is_relative_to(shown) and ".." not in group.parts else None
+
+
+def _memberships(text: str) -> dict[str, str]:
+    """Read controller to group; version 2 has the empty name."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        _, controllers, group = line.split(":", 2)
+        found.update(dict.fromkeys(controllers.split(","), group))
+    return found
+
+
+def _mounts(text: str) -> dict[str, tuple[Path, str]]:
+    """Read controller to (where its hierarchy is mounted, which group is the top of what is seen there)."""
+    found: dict[str, tuple[Path, str]] = {}
+    for line in text.splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        _, _, _, shown, place, *_ = before.split(" ")
+        if kind == "cgroup2":
+            found[""] = Path(place), shown
+        elif kind == "cgroup":
+            found.update(dict.fromkeys(set(options.split(",")) & {"memory", "pids"}, (Path(place), shown)))
+    return found
+
+
+def _prove(candidate: Cgroups) -> str:
+    """Make a group and run a process in it; say what prevented it, or nothing."""
+    name = f"{Owner.this_process().prefix}probe{time.monotonic_ns()}"
+    place = candidate.parents[0]
+    try:
+        group = candidate.make(name, SandboxLimits())
+    except OSError as error:
+        return f"version {candidate.version}: {place}: {error.strerror}"
+    assert group is not None, "a candidate has parents"
+    done = subprocess.run(group.entering(["true"]), capture_output=True, check=False, timeout=_PROBE_S, env={})
+    _remove_now(group)
+    return "" if done.returncode == 0 else f"version {candidate.version}: no process may be moved below {place}"
+
+
+def _limit(group: Cgroup, limits: SandboxLimits) -> None:
+    total = limits.total_memory_bytes
+    processes = str(limits.processes + _PROCESSES_BESIDE)
+    memory = group.folders[0]
+    if group.version == 2:
+        (memory / "pids.max").write_text(processes, encoding="ascii")
+        if total is not None:
+            (memory / "memory.max").write_text(str(total), encoding="ascii")
+            _write_where_there_is_swap(memory / "memory.swap.max", "0")
+        return
+    (group.folders[1] / "pids.max").write_text(processes, encoding="ascii")
+    if total is not None:
+        (memory / "memory.limit_in_bytes").write_text(str(total), encoding="ascii")
+        _write_where_there_is_swap(memory / "memory.memsw.limit_in_bytes", str(total))
+
+
+def _write_where_there_is_swap(path: Path, content: str) -> None:
+    """Limit swap; the file is missing where the kernel does not account for it."""
+    if path.exists():
+        path.write_text(content, encoding="ascii")
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except OSError:
+        return None
+
+
+def _processes(folder: Path) -> list[int]:
+    try:
+        return [int(line) for line in (folder / "cgroup.procs").read_text(encoding="ascii").split()]
+    except OSError:
+        return []
+
+
+def _remove_now(group: Cgroup) -> bool:
+    """Remove a group with what is alive in it; say whether it went. Blocking."""
+    end = time.monotonic() + _REMOVAL_S
+    while not group.try_to_remove():
+        if time.monotonic() > end:
+            _log.warning("the control group %s could not be removed", group.folders[0])
+            return False
+        group.kill()
+        time.sleep(_TICK_S)
+    return True

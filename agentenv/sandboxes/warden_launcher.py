@@ -1,0 +1,141 @@
+"""Sandboxes that no other program makes: a warden (`agentenv.sandboxes.warden`) is started, and confines a child."""
+
+from __future__ import annotations
+
+import asyncio
+import marshal
+import os
+import platform
+import socket
+from abc import abstractmethod
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentenv.core.sandbox import SandboxSpec
+from agentenv.sandboxes.bundle import WARDEN_ENTRY, warden_sha256, warden_zip
+from agentenv.sandboxes.cgroups import Cgroup, Cgroups, find_cgroups
+from agentenv.sandboxes.host_system import SEARCH_PATH, interpreter, system_name
+from agentenv.sandboxes.launching import Launch, Launcher
+from agentenv.sandboxes.process_container import ProcessContainer, memory_file, open_this_process
+from agentenv.sandboxes.warden.kernel import landlock_version
+
+if TYPE_CHECKING:
+    from agentenv.sandboxes.warden.settings import Settings
+
+UNPRIVILEGED_UID = 10001
+"""Of sandboxes of a harness that is root: a bare number; no account is needed."""
+
+_STREAM_BYTES = 1 << 20
+
+
+class WardenLauncher(Launcher):
+    """What the kinds have in common."""
+
+    def __init__(self) -> None:
+        self.uid = os.geteuid() or UNPRIVILEGED_UID
+
+    @cached_property
+    def cgroups(self) -> Cgroups:
+        """Where the sandboxes' groups are made. Blocks the first time."""
+        return find_cgroups()
+
+    @abstractmethod
+    def settings(self, workspace: Path | None, spec: SandboxSpec, lease: Path) -> Settings:
+        """Say what the warden is to do; descriptors and groups are added. Called before anything is started.
+
+        Raises:
+            OSError, SandboxFault: As `launch`.
+        """
+
+    def described(self, launch: Launch, lease: Path) -> Launch:
+        """Add what is different from lease to lease."""
+        del lease
+        return launch
+
+    async def launch(self, workspace: Path | None, spec: SandboxSpec, *, lease: Path) -> Launch:
+        await asyncio.to_thread(self._prepare)  # once; later calls find it
+        settings = self.settings(workspace, spec, lease)
+        ours, theirs = socket.socketpair()
+        try:
+            reader, writer = await asyncio.open_unix_connection(sock=ours, limit=_STREAM_BYTES)
+        except BaseException:
+            theirs.close()
+            raise
+        # Nothing is awaited from here on, so that no cancellation comes between a process and who ends it.
+        try:
+            container = self._start(settings, self.cgroups.make(lease.name, spec.limits), theirs, lease)
+        except BaseException:
+            writer.close()
+            raise
+        finally:
+            theirs.close()
+        return self.described(Launch(reader=reader, writer=writer, container=container), lease)
+
+    def _prepare(self) -> None:
+        warden_zip(interpreter())
+        _ = self.cgroups
+
+    def _start(self, settings: Settings, group: Cgroup | None, stream: socket.socket, lease: Path) -> ProcessContainer:
+        told = os.memfd_create("agentenv-told")
+        given: list[int] = []
+        try:
+            code = memory_file(warden_zip(interpreter()), given)
+            settings["told"] = told
+            settings["harness"] = open_this_process(given)
+            settings["joins"] = [] if group is None else [os.fsencode(path) for path in group.joins]
+            content: dict[str, Any] = {**settings}
+            file = memory_file(marshal.dumps(content, 2), given)
+            entry = WARDEN_ENTRY.format(zip=f"/proc/self/fd/{code}")
+            return ProcessContainer.start(
+                [interpreter(), "-I", "-S", "-B", "-c", entry, str(file), str(lease)],
+                stream=stream.fileno(),
+                told=told,
+                pass_fds=given,
+                env={"PATH": SEARCH_PATH, "LANG": "C.UTF-8"},
+                group=group,
+            )
+        finally:
+            for fd in given:
+                os.close(fd)
+
+    def sweep(self) -> list[Path]:
+        return self.cgroups.sweep()
+
+    def identity(self) -> dict[str, str]:
+        groups = self.cgroups
+        return {
+            "version": f"Linux {platform.release()}, Landlock {landlock_version()}",
+            "user": str(self.uid),
+            "root": system_name(),
+            "warden": warden_sha256(),
+            "cgroups": groups.missing or f"version {groups.version}",
+        }
+
+    def unlimited_memory(self) -> str:
+        """Say what is not enforced for want of a control group; empty if there is one."""
+        if not self.cgroups.missing:
+            return ""
+        return f"the memory of all processes together is not limited, only that of each ({self.cgroups.missing})"
+
+
+def no_settings() -> Settings:
+    """Give settings that ask for nothing, to be filled in."""
+    return {
+        "kind": "none",
+        "user": 0,
+        "joins": [],
+        "told": -1,
+        "harness": -1,
+        "filter": b"",
+        "processes": 0,
+        "workspace": b"",
+        "workspace_bytes": 0,
+        "workspace_files": 0,
+        "tmp_bytes": 0,
+        "shared_memory_bytes": 0,
+        "system_links": [],
+        "system_paths": [],
+        "writable": [],
+        "files": {},
+    }
