@@ -12,7 +12,6 @@ from typing import Literal
 from agentenv.core.blobs import BlobSink, BlobSource
 from agentenv.core.deadline import Deadline
 from agentenv.core.lifetime import AsyncResource
-from agentenv.errors import SandboxFault
 from agentenv.records.messages import Spill
 
 
@@ -146,13 +145,13 @@ class BackgroundProcess(AsyncResource):
 
     @abstractmethod
     async def read(self, deadline: Deadline) -> tuple[Literal["out", "err"], bytes] | None:
-        """Give the next piece of output, and which stream it is from; None when both streams have ended.
+        """Give the next piece of output, and which stream it is from; None when both have ended, or it was closed.
 
         Pieces of one stream come in order, and a reader that was cancelled or ran out of time loses none.
 
         Raises:
             DeadlineReached: Nothing came in time; the process goes on.
-            SandboxFault: The sandbox is gone, or the process was closed by us.
+            SandboxFault: The sandbox is gone.
         """
 
     @abstractmethod
@@ -160,10 +159,10 @@ class BackgroundProcess(AsyncResource):
         """Write to its stdin, and wait until it (or its pipe) has taken all of it.
 
         Raises:
-            ProcessDied: It ended, or closed its stdin, before it took everything; or its stdin was closed by us.
-            DeadlineReached: It has not taken all of it in time. What it has not is still handed to it, before
-                whatever is written next.
-            SandboxFault: The sandbox is gone, or the process was closed by us.
+            ProcessDied: It ended, or closed its stdin, before it took everything; or we had closed it.
+            DeadlineReached: It has not taken all of it in time. Of what it has not, a part may still be handed to it,
+                before whatever is written next.
+            SandboxFault: The sandbox is gone.
         """
 
     @abstractmethod
@@ -238,6 +237,7 @@ class Sandbox(AsyncResource):
             SandboxFault, DeadlineReached: As `run`.
         """
 
+    @abstractmethod
     async def spawn(
         self,
         command: Sequence[str] | str,
@@ -254,7 +254,6 @@ class Sandbox(AsyncResource):
         Raises:
             SandboxFault, DeadlineReached: As `run`.
         """
-        raise SandboxFault.permanent("this kind of sandbox does not offer it")
 
     @abstractmethod
     async def read(self, path: str, *, max_bytes: int = 1 << 20) -> bytes:
@@ -293,6 +292,7 @@ class Sandbox(AsyncResource):
             OSError: ``EFBIG``: there is more than ``limit`` allows; some of it may have been stored.
         """
 
+    @abstractmethod
     async def restore(self, files: Mapping[str, Spill], blobs: BlobSource) -> None:
         """Make the workspace exactly these files: take a snapshot back. Modes, links and empty folders are not kept.
 
@@ -307,7 +307,6 @@ class Sandbox(AsyncResource):
             DamagedJournal: A blob is missing or damaged; the workspace then has some of the files.
             SandboxFault: The sandbox is gone.
         """
-        raise SandboxFault.permanent("this kind of sandbox does not offer it")
 
     @abstractmethod
     async def stop_processes(self) -> None:
@@ -317,21 +316,21 @@ class Sandbox(AsyncResource):
             SandboxFault: The sandbox is gone.
         """
 
+    @abstractmethod
     async def network_state(self) -> NetworkState:
         """Measure from inside what commands can reach. No packet leaves this machine for it.
 
         Raises:
             SandboxFault: The sandbox is gone, or the measurement was prevented.
         """
-        raise SandboxFault.permanent("this kind of sandbox does not offer it")
 
+    @abstractmethod
     async def usage(self) -> ResourceUse:
         """Say what the sandbox has used and uses.
 
         Raises:
             SandboxFault: The sandbox is gone.
         """
-        raise SandboxFault.permanent("this kind of sandbox does not offer it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,13 +9,15 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from agentenv.core.blobs import BlobSink
+from agentenv.core.blobs import BlobSink, BlobSource
 from agentenv.core.deadline import Deadline, DeadlineReached
 from agentenv.core.lifetime import finish
 from agentenv.core.sandbox import (
+    BackgroundProcess,
     Execution,
     FileEntry,
-    Output,
+    NetworkState,
+    ResourceUse,
     Sandbox,
     SandboxLimits,
     SandboxProcess,
@@ -23,10 +25,14 @@ from agentenv.core.sandbox import (
 )
 from agentenv.errors import SandboxFault
 from agentenv.records.messages import Spill
+from agentenv.sandboxes.background_process import SupervisedBackground
+from agentenv.sandboxes.collecting import Collecting, Snapshotting, file_name
 from agentenv.sandboxes.connection import Answer, Connection, DataHandler
 from agentenv.sandboxes.kept_process import SupervisedProcess
+from agentenv.sandboxes.launching import MemoryUse
+from agentenv.sandboxes.network import measure_network
 from agentenv.sandboxes.spilling import Spilling
-from agentenv.sandboxes.supervisor.frames import number, text, texts
+from agentenv.sandboxes.supervisor.frames import number, texts
 
 if TYPE_CHECKING:
     from agentenv.sandboxes.supervisor.frames import Value
@@ -39,6 +45,8 @@ _END_S = 6.0
 """After a command's timeout: how long its supervisor may take to report, before the sandbox is given up as stuck."""
 _ANSWER_S = 10.0
 """For what a supervisor does at once."""
+_REACH_MS = 10_000
+"""For trying what can be reached."""
 _FILE_S = 60.0
 """For one operation on files."""
 _CLOSE_S = 30.0
@@ -57,10 +65,12 @@ class SupervisedSandbox(Sandbox):
         *,
         connection: Connection,
         environment: Mapping[str, str],
+        memory: Callable[[], MemoryUse | None],
         release: Callable[[], Awaitable[None]],
     ) -> None:
         self._connection = connection
         self._environment = environment
+        self._memory = memory
         self._release = release
         self._closing: asyncio.Task[None] | None = None
 
@@ -85,6 +95,7 @@ class SupervisedSandbox(Sandbox):
                 "open_files": limits.open_files,
                 "processes": limits.processes,
                 "output_bytes": limits.output_bytes,
+                "workspace_files": 0 if limits.workspace_bytes is None else limits.workspace_files,
                 "env": _pairs(self._environment),
             },
         )
@@ -110,7 +121,7 @@ class SupervisedSandbox(Sandbox):
             "spill": int(blobs is not None),
         }
         spilling = None if blobs is None else Spilling(blobs)
-        collecting = _Collecting(spilling)
+        collecting = Collecting(spilling)
         try:
             work = self._connection.ask("run", request, stdin, on_data=collecting.add)
             answer = await self._within(deadline, timeout_s + _END_S, work)
@@ -122,6 +133,19 @@ class SupervisedSandbox(Sandbox):
     async def start(self, command: Sequence[str], *, deadline: Deadline) -> SandboxProcess:
         process = SupervisedProcess(self._connection)
         await self._within(deadline, _ANSWER_S, process.start(_argv(command), b".", []))
+        return process
+
+    async def spawn(
+        self,
+        command: Sequence[str] | str,
+        *,
+        deadline: Deadline,
+        cwd: str = ".",
+        env: Mapping[str, str] | None = None,
+    ) -> BackgroundProcess:
+        process = SupervisedBackground(self._connection)
+        work = process.start(_argv(command), _raw(cwd), _pairs(env or {}))
+        await self._within(deadline, _ANSWER_S, work)
         return process
 
     async def read(self, path: str, *, max_bytes: int = 1 << 20) -> bytes:
@@ -144,21 +168,49 @@ class SupervisedSandbox(Sandbox):
             for name, kind, size in zip(
                 texts(fields, "names"), texts(fields, "kinds"), texts(fields, "sizes"), strict=True
             ):
-                entries.append(FileEntry(name=_text(name), kind=kind.decode(), size_bytes=int(size)))
+                entries.append(FileEntry(name=file_name(name), kind=kind.decode(), size_bytes=int(size)))
 
         await self._file_operation("list", path, {}, on_data=add)
         return entries
 
     async def snapshot(self, blobs: BlobSink, *, limit: SnapshotLimit | None = None) -> dict[str, Spill]:
-        taking = _Snapshotting(blobs, limit)
+        taking = Snapshotting(blobs, limit)
         try:
             await self._file_operation("snapshot", ".", {}, on_data=taking.add)
         finally:
             taking.spilling.discard()
         return taking.found
 
+    async def restore(self, files: Mapping[str, Spill], blobs: BlobSource) -> None:
+        await self._file_operation("clear", ".", {})
+        for path, spill in files.items():
+            await self.write(path, await asyncio.to_thread(blobs.get, spill.sha256))
+
     async def stop_processes(self) -> None:
         await self._within(Deadline("no limit"), _ANSWER_S, self._connection.ask("stop", {}))
+
+    async def network_state(self) -> NetworkState:
+        return await measure_network(self._try_to_reach)
+
+    async def _try_to_reach(self, arguments: list[bytes]) -> Execution:
+        collecting = Collecting(None)
+        request: dict[str, Value] = {"argv": arguments, "cwd": b".", "env": [], "timeout_ms": _REACH_MS, "spill": 0}
+        work = self._connection.ask("reach", request, on_data=collecting.add)
+        answer = await self._within(Deadline("no limit"), _REACH_MS / 1000 + _END_S, work)
+        return await collecting.execution(answer)
+
+    async def usage(self) -> ResourceUse:
+        work = self._connection.ask("usage", {})
+        fields = (await self._within(Deadline("no limit"), _FILE_S, work)).fields
+        counted = self._memory()
+        return ResourceUse(
+            cpu_s=number(fields, "cpu_micros") / 1e6,
+            memory_bytes=number(fields, "memory") if counted is None else counted.now_bytes,
+            peak_memory_bytes=None if counted is None else counted.peak_bytes,
+            processes=number(fields, "processes"),
+            workspace_bytes=number(fields, "bytes"),
+            workspace_files=number(fields, "files"),
+        )
 
     async def aclose(self) -> None:
         if self._closing is None:
@@ -207,78 +259,6 @@ class SupervisedSandbox(Sandbox):
             raise SandboxFault(f"the sandbox did not answer within {limit_s:.0f} s; it was closed") from reached
 
 
-class _Collecting:
-    """Puts together what a command wrote."""
-
-    def __init__(self, spilling: Spilling | None) -> None:
-        self._spilling = spilling
-        self._kept = bytearray()
-
-    async def add(self, answer: Answer) -> None:
-        """Take a piece: of the kept ends, or of a stream that is spilled."""
-        part = text(answer.fields, "part")
-        if part == b"kept":
-            self._kept += answer.payload
-        elif self._spilling is not None:
-            await self._spilling.add(part, answer.payload)
-
-    async def execution(self, answer: Answer) -> Execution:
-        """Make the result from the last frame."""
-        fields, kept = answer.fields, memoryview(bytes(self._kept) + answer.payload)
-        ends: list[bytes] = []
-        for size in text(fields, "sizes").split(b","):
-            ends.append(bytes(kept[: int(size)]))
-            kept = kept[int(size) :]
-        return Execution(
-            exit_code=number(fields, "code"),
-            timed_out=bool(number(fields, "timed_out")),
-            stdout=await self._output(b"out", ends[0], ends[1], number(fields, "out")),
-            stderr=await self._output(b"err", ends[2], ends[3], number(fields, "err")),
-            duration_s=number(fields, "micros") / 1e6,
-            killed=number(fields, "killed"),
-        )
-
-    async def _output(self, stream: bytes, head: bytes, tail: bytes, total: int) -> Output:
-        spill = None if self._spilling is None else await self._spilling.commit(stream)
-        return Output(head=head, tail=tail, total_bytes=total, spill=spill)
-
-
-class _Snapshotting:
-    """Stores the files of a workspace as they come, small ones at once."""
-
-    def __init__(self, blobs: BlobSink, limit: SnapshotLimit | None) -> None:
-        self._blobs = blobs
-        self._limit = limit
-        self._bytes = 0
-        self.spilling = Spilling(blobs)
-        self.found: dict[str, Spill] = {}
-        self._first: bytes | None = None
-        """First piece of the file at hand, until a second one comes."""
-        self._long = False
-
-    async def add(self, answer: Answer) -> None:
-        """Take a piece of a file; an empty one ends it.
-
-        Raises:
-            OSError: It is one too many.
-        """
-        self._bytes += len(answer.payload)
-        if self._limit is not None:
-            self._limit.check(len(self.found) + 1, self._bytes)
-        path = text(answer.fields, "path")
-        if number(answer.fields, "last"):
-            spill = await self.spilling.commit(path) if self._long else None
-            self.found[_text(path)] = spill or await asyncio.to_thread(self._blobs.put, self._first or b"")
-            self._first, self._long = None, False
-        elif self._first is None:
-            self._first = answer.payload
-        else:
-            if not self._long:
-                self._long = True
-                await self.spilling.add(path, self._first)
-            await self.spilling.add(path, answer.payload)
-
-
 async def _end_of(task: asyncio.Task[None]) -> None:
     """Wait for a task, without ending it when the waiting ends."""
     await asyncio.wait([task])
@@ -307,7 +287,3 @@ def _file_name(path: str) -> bytes:
         return path.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         raise OSError(errno.EILSEQ, os.strerror(errno.EILSEQ)) from None
-
-
-def _text(name: bytes) -> str:
-    return name.decode("utf-8", "surrogateescape")

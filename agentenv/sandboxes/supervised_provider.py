@@ -132,6 +132,7 @@ class SupervisedProvider(SandboxProvider):
         sandbox = SupervisedSandbox(
             connection=connection,
             environment=dict((*self._launcher.environment, *launch.environment)),
+            memory=launch.container.memory,
             release=steps.aclose,
         )
         self._open.add(sandbox)

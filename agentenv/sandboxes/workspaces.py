@@ -125,7 +125,7 @@ def _kill_leftovers(names: set[bytes]) -> None:
         try:
             if any(name in (process / "cmdline").read_bytes() for name in names):
                 children = (process / "task" / process.name / "children").read_text(encoding="ascii")
-                for pid in (*children.split(), process.name):
+                for pid in (process.name, *children.split()):
                     os.kill(int(pid), signal.SIGKILL)
         except OSError:
             continue  # ended meanwhile, or somebody else's

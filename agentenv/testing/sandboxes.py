@@ -9,14 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from agentenv.core.blobs import BlobSink
+from agentenv.core.blobs import BlobSink, BlobSource
 from agentenv.core.deadline import Deadline, DeadlineReached
 from agentenv.core.sandbox import (
+    BackgroundProcess,
     Execution,
     FileEntry,
+    NetworkAccess,
+    NetworkState,
     Output,
     ProcessDied,
     ProviderStatus,
+    ResourceUse,
     Sandbox,
     SandboxLimits,
     SandboxProcess,
@@ -27,6 +31,7 @@ from agentenv.core.sandbox import (
 from agentenv.errors import SandboxFault
 from agentenv.records.messages import Spill
 from agentenv.sandboxes.supervisor.capture import HeadTail
+from agentenv.testing.background_processes import InMemoryBackground
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +126,7 @@ class InMemorySandbox(Sandbox):
         *,
         files: dict[str, bytes],
         limits: SandboxLimits,
+        network: tuple[str, ...] = (),
         commands: Commands = small_programs,
         processes: Processes = small_processes,
     ) -> None:
@@ -129,9 +135,11 @@ class InMemorySandbox(Sandbox):
         """Every command, in order."""
         self.closed = False
         self._limits = limits
+        self._network = network
         self._commands = commands
         self._processes = processes
         self._kept: list[InMemoryProcess] = []
+        self._backgrounds: list[InMemoryBackground] = []
 
     async def run(
         self,
@@ -187,6 +195,27 @@ class InMemorySandbox(Sandbox):
         self._kept.append(process)
         return process
 
+    async def spawn(
+        self,
+        command: Sequence[str] | str,
+        *,
+        deadline: Deadline,
+        cwd: str = ".",
+        env: Mapping[str, str] | None = None,
+    ) -> BackgroundProcess:
+        self._require_open()
+        argv = _argv(command)
+        self.commands_run.append(argv)
+        if deadline.passed:
+            await self.aclose()
+            raise DeadlineReached(f"the deadline of {deadline.name} fired", deadline)
+
+        process = InMemoryBackground(
+            None if argv == ("cat",) else self._play(argv, cwd, env or {}, b""), lost=lambda: self.closed
+        )
+        self._backgrounds.append(process)
+        return process
+
     async def read(self, path: str, *, max_bytes: int = 1 << 20) -> bytes:
         self._require_open()
         place = _resolve(path)
@@ -227,10 +256,35 @@ class InMemorySandbox(Sandbox):
             limit.check(len(self.files), sum(map(len, self.files.values())))
         return {path: blobs.put(content) for path, content in self.files.items()}
 
+    async def restore(self, files: Mapping[str, Spill], blobs: BlobSource) -> None:
+        self._require_open()
+        self.files.clear()
+        for path, spill in files.items():
+            await self.write(path, blobs.get(spill.sha256))
+
     async def stop_processes(self) -> None:
         self._require_open()
         for process in self._kept:
             await process.aclose()
+        for background in self._backgrounds:
+            background.kill()
+
+    async def network_state(self) -> NetworkState:
+        self._require_open()
+        access = NetworkAccess.ALLOW_LIST if self._network else NetworkAccess.NONE
+        return NetworkState(access=access, interfaces=(), detail="a fake: nothing is run that could reach anything")
+
+    async def usage(self) -> ResourceUse:
+        self._require_open()
+        folders = {folder for path in self.files for folder in _folders_above(path)}
+        return ResourceUse(
+            cpu_s=0.0,
+            memory_bytes=None,
+            peak_memory_bytes=None,
+            processes=sum(process.alive for process in (*self._kept, *self._backgrounds)),
+            workspace_bytes=sum(map(len, self.files.values())),
+            workspace_files=len(self.files) + len(folders),
+        )
 
     async def aclose(self) -> None:
         if not self.closed:
@@ -301,7 +355,13 @@ class InMemoryProvider(SandboxProvider):
     async def lease(self, spec: SandboxSpec, deadline: Deadline) -> Sandbox:
         if deadline.passed:
             raise DeadlineReached(f"the deadline of {deadline.name} fired", deadline)
-        sandbox = InMemorySandbox(files={}, limits=spec.limits, commands=self._commands, processes=self._processes)
+        sandbox = InMemorySandbox(
+            files={},
+            limits=spec.limits,
+            network=spec.network,
+            commands=self._commands,
+            processes=self._processes,
+        )
         for path, content in spec.files.items():
             try:
                 await sandbox.write(path, content)
@@ -321,6 +381,11 @@ class InMemoryProvider(SandboxProvider):
 
 def _argv(command: Sequence[str] | str) -> tuple[str, ...]:
     return ("/bin/sh", "-c", command) if isinstance(command, str) else tuple(command)
+
+
+def _folders_above(path: str) -> list[str]:
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[: depth + 1]) for depth in range(len(parts))]
 
 
 def _resolve(path: str) -> str:

@@ -49,7 +49,7 @@ class Supervisor:
     def set_up(self) -> None:
         self.send(
             "setup", 1, workspace=os.fsencode(self.workspace), memory=1 << 31, cpu_s=600, file_bytes=1 << 30,
-            open_files=256, processes=4096, output_bytes=1000, env=[b"PATH=/usr/bin:/bin"],
+            open_files=256, processes=4096, output_bytes=1000, workspace_files=0, env=[b"PATH=/usr/bin:/bin"],
         )  # fmt: skip
         assert self.receive()[0] == {"id": 1, "kind": b"end"}
 

@@ -64,6 +64,15 @@ class Job:
         """Report the end; nothing of the job is alive."""
         raise NotImplementedError
 
+    def stream_ended(self) -> None:
+        """Note that a stream has ended."""
+
+    def stdin_taken(self) -> None:
+        """Note that all that was fed has been taken."""
+
+    def stdin_closed(self, *, left: bool) -> None:
+        """Note that stdin is closed, and whether some of what was fed is left."""
+
     # What the loop calls.
 
     @property
@@ -176,6 +185,7 @@ class Job:
         del self._streams[fd]
         self.loop.unwatch(fd)
         os.close(fd)
+        self.stream_ended()
 
     def _write(self) -> None:
         while self._feed:
@@ -193,13 +203,17 @@ class Job:
         self.loop.unwatch(self._stdin)
         if self._closing_stdin:
             self._close_stdin()
+        else:
+            self.stdin_taken()
 
     def _on_writable(self, _fd: int, _events: int) -> None:
         self._write()
 
     def _close_stdin(self) -> None:
         if self._stdin >= 0:
+            left = bool(self._feed)
             self._feed.clear()
             self.loop.unwatch(self._stdin)
             os.close(self._stdin)
             self._stdin = -1
+            self.stdin_closed(left=left)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
+import sys
 
+from agentenv.sandboxes.supervisor import usage
+from agentenv.sandboxes.supervisor.background import Background
 from agentenv.sandboxes.supervisor.command import Command
 from agentenv.sandboxes.supervisor.frames import PREFIX, FrameError, decode, number, sizes, text, texts
 from agentenv.sandboxes.supervisor.kept import Kept
 from agentenv.sandboxes.supervisor.kernel import become_supervisor
 from agentenv.sandboxes.supervisor.loop import Loop
 from agentenv.sandboxes.supervisor.outbox import HarnessGone
-from agentenv.sandboxes.supervisor.sources import Sending, Snapshot, refuse
+from agentenv.sandboxes.supervisor.sources import Clearing, Measuring, Sending, Snapshot, refuse
 from agentenv.sandboxes.supervisor.spawning import MARK, Child, Limits, NotStarted, spawn
 from agentenv.sandboxes.supervisor.workspace import Workspace, Writing
 
@@ -21,6 +25,9 @@ if TYPE_CHECKING:
 
     from agentenv.sandboxes.supervisor.frames import Fields
 
+_REACH = (
+    "import sys; sys.path.insert(0, {zip!r}); from agentenv.sandboxes.supervisor.reach import main; main(sys.argv[1:])"
+)
 _LISTED = 1000
 """Entries of a folder in one frame."""
 
@@ -33,23 +40,32 @@ class Server:
         self._outbox = loop.outbox
         self._buffer = bytearray()
         self._writings: dict[int, Writing] = {}
-        self._stopping: list[int] = []
+        self._backgrounds: dict[int, Background] = {}
+        """Those that the harness has not let go of, ended ones included."""
         self._workspace: Workspace
         self._limits: Limits
         self._env: dict[bytes, bytes] = {}
         self._output_bytes = 0
+        self._sized = False
+        """Whether the workspace is a file system of its own."""
         self._handlers: dict[bytes, Callable[[int, Fields, bytes], None]] = {
             b"setup": self._setup,
             b"run": self._run,
             b"start": self._start,
             b"ask": self._ask,
             b"feed": self._feed,
+            b"spawn": self._spawn_background,
+            b"pull": self._pull,
+            b"put": self._put,
             b"cancel": self._cancel,
             b"stop": self._stop,
             b"read": self._read,
             b"write": self._write,
             b"list": self._list,
             b"snapshot": self._snapshot,
+            b"clear": self._clear,
+            b"usage": self._usage,
+            b"reach": self._reach,
         }
 
     def on_input(self, fd: int, _events: int) -> None:
@@ -108,6 +124,7 @@ class Server:
         self._limits.apply_to_all()
         self._output_bytes = number(fields, "output_bytes")
         self._workspace = Workspace(text(fields, "workspace"), number(fields, "file_bytes"))
+        self._sized = bool(number(fields, "workspace_files"))
         self._env = dict(pair.split(b"=", 1) for pair in texts(fields, "env"))
         os.close(self._workspace.folder(b"."))  # fails here where the kernel is too old for openat2
         self._done(id)
@@ -163,6 +180,29 @@ class Server:
             return
         self._loop.jobs[id] = Kept(self._loop, id, child, mark)
 
+    def _spawn_background(self, id: int, fields: Fields, _payload: bytes) -> None:
+        try:
+            child, mark = self._spawn(id, fields, feed=True)
+        except NotStarted as refusal:
+            why = str(refusal).encode("utf-8", "backslashreplace")
+            self._outbox.put({"id": id, "kind": b"died", "code": refusal.code, "why": why})
+            return
+        self._loop.jobs[id] = self._backgrounds[id] = Background(self._loop, id, child, mark)
+
+    def _pull(self, id: int, fields: Fields, _payload: bytes) -> None:
+        background = self._backgrounds.get(number(fields, "process"))
+        if background is None:
+            self._outbox.put({"id": id, "kind": b"end", "part": b""})
+        else:
+            background.pull(id)
+
+    def _put(self, id: int, fields: Fields, payload: bytes) -> None:
+        background = self._backgrounds.get(number(fields, "process"))
+        if background is None:
+            refuse(self._outbox, id, BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)))
+        else:
+            background.take(id, payload, last=bool(number(fields, "last")))
+
     def _ask(self, id: int, fields: Fields, payload: bytes) -> None:
         job = self._loop.jobs.get(number(fields, "process"))
         if isinstance(job, Kept):
@@ -177,7 +217,10 @@ class Server:
             self._loop.sources.pop(target, None),
             self._writings.pop(target, None),
         )
-        if isinstance(job, (Command, Kept)):
+        background = self._backgrounds.pop(target, None)
+        if background is not None:
+            background.cancel()
+        elif isinstance(job, (Command, Kept)):
             job.cancel()
         if source is not None:
             source.cancel()
@@ -238,6 +281,25 @@ class Server:
     def _snapshot(self, id: int, _fields: Fields, _payload: bytes) -> None:
         self._workspace.unlock()
         self._loop.sources[id] = Snapshot(self._outbox, id, self._workspace.fd)
+
+    def _clear(self, id: int, _fields: Fields, _payload: bytes) -> None:
+        self._workspace.unlock()
+        self._loop.sources[id] = Clearing(self._outbox, id, self._workspace.fd)
+
+    # What is asked of the sandbox as a whole.
+
+    def _usage(self, id: int, _fields: Fields, _payload: bytes) -> None:
+        used = usage.measure()
+        if self._sized:
+            self._outbox.put({"id": id, "kind": b"end", **used, **usage.measure_file_system(self._workspace.fd)})
+        else:
+            self._workspace.unlock()
+            self._loop.sources[id] = Measuring(self._outbox, id, self._workspace.fd, used)
+
+    def _reach(self, id: int, fields: Fields, payload: bytes) -> None:
+        """Run the program that tries what can be reached, as a command."""
+        program = [os.fsencode(sys.executable), b"-I", b"-S", b"-c", _REACH.format(zip=sys.path[0]).encode()]
+        self._run(id, {**fields, "argv": [*program, *texts(fields, "argv")]}, payload)
 
 
 def main(watched: list[str]) -> None:

@@ -1,15 +1,24 @@
-"""Answers that are made while they are sent: a file, a snapshot of the workspace."""
+"""Answers that take their time: a file, and what is done to or asked of the whole workspace."""
 
 from __future__ import annotations
 
 import errno
+from itertools import islice
 
 from agentenv.sandboxes.supervisor.tree import Tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import TypeVar
+
     from agentenv.sandboxes.supervisor.outbox import Outbox
     from agentenv.sandboxes.supervisor.workspace import Reading
+
+    T = TypeVar("T")
+
+_ENTRIES = 256
+"""Of a tree, that are dealt with before the loop looks at other things."""
 
 
 def refuse(outbox: Outbox, id: int, error: OSError) -> None:
@@ -93,3 +102,52 @@ class Snapshot(Source):
             self._reading.close()
             self._reading = None
         return True
+
+
+class Clearing(Source):
+    """The removal of everything in the workspace."""
+
+    def __init__(self, outbox: Outbox, id: int, root: int) -> None:
+        super().__init__(outbox, id)
+        self._tree = Tree(root)
+        self._removed = self._tree.remove()
+
+    def cancel(self) -> None:
+        self._removed.close()
+        self._tree.close()
+
+    def _next(self) -> bool:
+        if sum(1 for _ in _some(self._removed)) == _ENTRIES:
+            return True
+        self._outbox.put({"id": self._id, "kind": b"end"})
+        return False
+
+
+class Measuring(Source):
+    """The space that the files of a workspace take up, and their number."""
+
+    def __init__(self, outbox: Outbox, id: int, root: int, fields: Mapping[str, int | bytes]) -> None:
+        super().__init__(outbox, id)
+        self._tree = Tree(root)
+        self._sizes = self._tree.sizes()
+        self._fields = fields
+        """What else the answer says."""
+        self._files = 0
+        self._bytes = 0
+
+    def cancel(self) -> None:
+        self._sizes.close()
+        self._tree.close()
+
+    def _next(self) -> bool:
+        sizes = list(_some(self._sizes))
+        self._files += len(sizes)
+        self._bytes += sum(sizes)
+        if len(sizes) == _ENTRIES:
+            return True
+        self._outbox.put({"id": self._id, "kind": b"end", **self._fields, "bytes": self._bytes, "files": self._files})
+        return False
+
+
+def _some(entries: Iterator[T]) -> Iterator[T]:
+    return islice(entries, _ENTRIES)

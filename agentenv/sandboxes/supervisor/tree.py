@@ -1,4 +1,4 @@
-"""A walk over every regular file of the workspace, for snapshots.
+"""A walk over everything in the workspace: to read it, to measure it, to remove it.
 
 It goes down and up with one descriptor, so depth costs none, and paths longer than the kernel takes are walked all the
 same. Links are neither followed nor kept. Processes may be at work meanwhile: a folder that is moved away under the
@@ -26,11 +26,11 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 class _Level:
     """One folder on the way down."""
 
-    __slots__ = ("inode", "lifted", "name", "waiting")
+    __slots__ = ("about", "lifted", "name", "waiting")
 
-    def __init__(self, *, name: bytes, inode: int, waiting: list[bytes], lifted: int) -> None:
+    def __init__(self, *, name: bytes, about: os.stat_result, waiting: list[bytes], lifted: int) -> None:
         self.name = name
-        self.inode = inode
+        self.about = about
         self.waiting = waiting
         """Names still to be visited, the next one last."""
         self.lifted = lifted
@@ -38,7 +38,7 @@ class _Level:
 
 
 class Tree:
-    """One walk. The receiver of `files` closes each reading, and the tree at the end."""
+    """One walk, of one kind. The receiver of `files` closes each reading, and the tree at the end."""
 
     __slots__ = ("_device", "_fd", "_levels", "_root")
 
@@ -47,7 +47,7 @@ class Tree:
         self._fd = os.open(b".", _FOLDER, dir_fd=root)
         about = os.fstat(self._fd)
         self._device = about.st_dev
-        self._levels = [_Level(name=b"", inode=about.st_ino, waiting=self._names(), lifted=-1)]
+        self._levels = [_Level(name=b"", about=about, waiting=self._names(), lifted=-1)]
 
     def close(self) -> None:
         """Close; may be called twice."""
@@ -61,21 +61,58 @@ class Tree:
         Raises:
             OSError: A file or folder cannot be read even by its owner.
         """
+        for name, about in self._walk():
+            if stat.S_ISREG(about.st_mode):
+                path = b"/".join([*(above.name for above in self._levels[1:]), name])
+                try:
+                    reading = self._reading(name, about)
+                except FileNotFoundError:
+                    continue  # removed meanwhile
+                yield path, reading
+
+    def sizes(self) -> Generator[int]:
+        """Give the bytes that each entry takes up.
+
+        Raises:
+            OSError: A folder cannot be read even by its owner.
+        """
+        for _, about in self._walk():
+            yield about.st_blocks * 512
+
+    def remove(self) -> Generator[None]:
+        """Remove everything, one entry at a time.
+
+        Raises:
+            OSError: Something cannot be removed even by its owner, or a process made something meanwhile.
+        """
+        for name, about in self._walk():
+            try:
+                if stat.S_ISDIR(about.st_mode):
+                    os.rmdir(name, dir_fd=self._fd)
+                else:
+                    os.unlink(name, dir_fd=self._fd)
+            except FileNotFoundError:
+                pass  # removed meanwhile
+            yield
+
+    def _walk(self) -> Generator[tuple[bytes, os.stat_result]]:
+        """Give (name, about) of every entry, seen from the folder at hand: a folder after all that is in it."""
         while self._levels:
             level = self._levels[-1]
             if not level.waiting:
                 self._leave()
+                if self._levels:
+                    yield level.name, level.about
                 continue
             name = level.waiting.pop()
             try:
                 about = os.lstat(name, dir_fd=self._fd)
                 if stat.S_ISDIR(about.st_mode) and about.st_dev == self._device:
                     self._enter(name, about)
-                elif stat.S_ISREG(about.st_mode):
-                    path = b"/".join([*(above.name for above in self._levels[1:]), name])
-                    yield path, self._reading(name, about)
+                    continue
             except FileNotFoundError:
                 continue  # removed since its folder was read
+            yield name, about
 
     def _names(self) -> list[bytes]:
         return sorted(map(os.fsencode, os.listdir(self._fd)), reverse=True)
@@ -86,7 +123,7 @@ class Tree:
         if closed:
             os.chmod(name, mode | stat.S_IRWXU, dir_fd=self._fd)
         self._move(os.open(name, _FOLDER, dir_fd=self._fd))
-        self._levels.append(_Level(name=name, inode=about.st_ino, waiting=self._names(), lifted=mode if closed else -1))
+        self._levels.append(_Level(name=name, about=about, waiting=self._names(), lifted=mode if closed else -1))
 
     def _leave(self) -> None:
         level = self._levels.pop()
@@ -96,7 +133,7 @@ class Tree:
         if level.lifted >= 0:
             os.chmod(self._fd, level.lifted)
         self._move(above)
-        if os.fstat(above).st_ino != self._levels[-1].inode:
+        if os.fstat(above).st_ino != self._levels[-1].about.st_ino:
             self._find_back()
 
     def _find_back(self) -> None:

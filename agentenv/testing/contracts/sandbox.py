@@ -24,7 +24,9 @@ import pytest
 
 from agentenv.core.deadline import Deadline, DeadlineReached
 from agentenv.core.sandbox import (
+    BackgroundProcess,
     Execution,
+    NetworkAccess,
     ProcessDied,
     Sandbox,
     SandboxLimits,
@@ -32,7 +34,8 @@ from agentenv.core.sandbox import (
     SandboxSpec,
     SnapshotLimit,
 )
-from agentenv.errors import SandboxFault
+from agentenv.errors import DamagedJournal, SandboxFault
+from agentenv.records.messages import Spill
 from agentenv.testing.stores import InMemoryBlobs
 
 PATIENCE_S = 60.0
@@ -73,6 +76,17 @@ async def alive(sandbox: Sandbox) -> list[str]:
         " read -r pid name state rest <$p/stat && echo $pid $name $state ;; esac; done 2>/dev/null; true",
     )
     return done.stdout.head.decode().splitlines()
+
+
+async def _read(process: BackgroundProcess, size: int) -> bytes:
+    """Read so many bytes of stdout."""
+    content = b""
+    while len(content) < size:
+        piece = await process.read(patience())
+        assert piece is not None, f"only {len(content)} of {size} bytes came"
+        assert piece[0] == "out", piece
+        content += piece[1]
+    return content
 
 
 class SandboxContract:
@@ -364,12 +378,169 @@ class SandboxContract:
                 await process.request(b"two\nlines", patience())
             assert await process.request(b"one", patience()) == b"one"
 
+    # Background processes.
+
+    async def test_background_process_streams_both_ways(self, sandbox: Sandbox) -> None:
+        """All bytes come as they went, while commands run beside it; the end of its input ends it."""
+        async with await sandbox.spawn(["cat"], deadline=patience()) as process:
+            for piece in (b"one", b"\xff\x00two\n", bytes(range(256))):
+                await process.write(piece, patience())
+                assert await _read(process, len(piece)) == piece
+            assert process.alive
+            assert (await run(sandbox, "echo", "beside")).stdout.head == b"beside\n"
+            await process.close_stdin()
+            await process.close_stdin()
+            assert await process.read(patience()) is None
+            assert await process.wait(patience()) == 0
+            assert not process.alive
+            assert await process.read(patience()) is None
+            with pytest.raises(ProcessDied):
+                await process.write(b"late", patience())
+
+    async def test_background_output_is_kept_after_the_end(self, sandbox: Sandbox) -> None:
+        async with await sandbox.spawn(["echo", "hello"], deadline=patience()) as process:
+            assert await process.wait(patience()) == 0
+            assert await _read(process, 6) == b"hello\n"
+            assert await process.read(patience()) is None
+        async with await sandbox.spawn(["cat", "b.txt"], deadline=patience(), cwd="folder") as process:
+            assert await _read(process, 5) == b"beta\n"
+        async with await sandbox.spawn(["printenv", "GIVEN"], deadline=patience(), env={"GIVEN": "x"}) as process:
+            assert await _read(process, 2) == b"x\n"
+
+    async def test_background_exit_codes(self, sandbox: Sandbox) -> None:
+        """One that cannot be started has ended when it is there, and says why on its stderr."""
+        async with await sandbox.spawn(["false"], deadline=patience()) as process:
+            assert await process.wait(patience()) == 1
+        async with await sandbox.spawn(["no-such-program"], deadline=patience()) as process:
+            assert not process.alive
+            assert await process.wait(patience()) == 127
+            piece = await process.read(patience())
+            assert piece is not None
+            assert piece[0] == "err"
+            assert b"no-such-program" in piece[1]
+            assert await process.read(patience()) is None
+        async with await sandbox.spawn(["pwd"], deadline=patience(), cwd="missing") as process:
+            assert await process.wait(patience()) == 126
+
+    async def test_what_is_not_read_is_held_back(self, sandbox: Sandbox) -> None:
+        """A process whose output nobody reads takes no more input, and goes on when somebody does."""
+        content = os.urandom(3_000_000)
+        async with await sandbox.spawn(["cat"], deadline=patience()) as process:
+            writing = asyncio.ensure_future(process.write(content, patience()))
+            soon = Deadline.after(0.3, "a look")
+            with pytest.raises(DeadlineReached) as reached:
+                await process.wait(soon)
+            assert reached.value.deadline is soon
+            assert not writing.done()
+            assert await _read(process, len(content)) == content
+            await writing
+
+    async def test_reader_out_of_time_loses_nothing(self, sandbox: Sandbox) -> None:
+        """Nor does one that is cancelled."""
+        async with await sandbox.spawn(["cat"], deadline=patience()) as process:
+            soon = Deadline.after(0.05, "a look")
+            with pytest.raises(DeadlineReached) as reached:
+                await process.read(soon)
+            assert reached.value.deadline is soon
+            reading = asyncio.ensure_future(process.read(patience()))
+            await asyncio.sleep(0)
+            reading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+            await process.write(b"there", patience())
+            assert await _read(process, 5) == b"there"
+
+    async def test_writer_out_of_time(self, sandbox: Sandbox) -> None:
+        """The very object that fired is named; the process goes on."""
+        async with await sandbox.spawn(["cat"], deadline=patience()) as process:
+            soon = Deadline.after(0.3, "a write")
+            with pytest.raises(DeadlineReached) as reached:
+                await process.write(bytes(3_000_000), soon)
+            assert reached.value.deadline is soon
+            assert process.alive
+            assert await process.read(patience()) is not None
+
+    async def test_closing_a_background_process_ends_it(self, sandbox: Sandbox) -> None:
+        """Also for whoever waits for its output."""
+        process = await sandbox.spawn(["sleep", "1000"], deadline=patience())
+        reading = asyncio.ensure_future(process.read(patience()))
+        await asyncio.sleep(0)
+        await process.aclose()
+        await process.aclose()
+        assert not process.alive
+        assert await reading is None
+        assert await process.read(patience()) is None
+        assert await process.wait(patience()) == 137
+        with pytest.raises(ProcessDied):
+            await process.write(b"x", patience())
+        await process.close_stdin()
+        assert (await run(sandbox, "true")).exit_code == 0
+
+    async def test_deadline_of_a_spawn(self, sandbox: Sandbox) -> None:
+        """As for a command: the sandbox is closed."""
+        late = Deadline.after(-1.0, "a start")
+        with pytest.raises(DeadlineReached) as reached:
+            await sandbox.spawn(["cat"], deadline=late)
+        assert reached.value.deadline is late
+        with pytest.raises(SandboxFault):
+            await run(sandbox, "true")
+
+    # Snapshots taken back, and what the sandbox says of itself.
+
+    async def test_restored_workspace_is_the_snapshot(self, sandbox: Sandbox) -> None:
+        """Exactly: what was made since is gone, what was changed or removed is back."""
+        blobs = InMemoryBlobs()
+        await sandbox.write("caf\udce9", os.urandom(700_000))
+        before = await sandbox.snapshot(blobs)
+        await sandbox.write("new/deep/file", b"new")
+        await sandbox.write("a.txt", b"changed")
+        await sandbox.restore(before, blobs)
+        assert await sandbox.snapshot(blobs) == before
+        assert {each.name for each in await sandbox.list()} == {"a.txt", "folder", "caf\udce9"}
+        assert (await run(sandbox, "cat", "folder/b.txt")).stdout.head == b"beta\n"
+        await sandbox.restore({}, blobs)
+        assert await sandbox.list() == []
+
+    async def test_restoring_what_cannot_be(self, sandbox: Sandbox) -> None:
+        """A blob that is missing, and a path that leads out."""
+        blobs = InMemoryBlobs()
+        spill = blobs.put(b"x")
+        with pytest.raises(DamagedJournal):
+            await sandbox.restore({"f": Spill(sha256="0" * 64, size_bytes=1)}, blobs)
+        with pytest.raises(PermissionError):
+            await sandbox.restore({"../f": spill}, blobs)
+        await sandbox.restore({"f": spill}, blobs)
+        assert await sandbox.read("f") == b"x"
+
+    async def test_network_is_none_unless_hosts_are_named(self, sandbox: Sandbox) -> None:
+        state = await sandbox.network_state()
+        assert state.access is NetworkAccess.NONE, state.detail
+        assert state.interfaces == ()
+        assert state.detail
+
+    async def test_usage_counts_what_is_there(self, sandbox: Sandbox) -> None:
+        """Three files in two folders; a process while it lives."""
+        before = await sandbox.usage()
+        assert before.cpu_s >= 0
+        assert (before.processes, before.workspace_files) == (0, 5)
+        await sandbox.write("large", bytes(500_000))
+        async with await sandbox.spawn(["cat"], deadline=patience()):
+            during = await sandbox.usage()
+        assert (during.processes, during.workspace_files) == (1, 6)
+        assert during.workspace_bytes >= before.workspace_bytes + 500_000
+        assert during.memory_bytes is None or during.memory_bytes > 0
+        assert during.cpu_s >= before.cpu_s
+        assert (await sandbox.usage()).processes == 0
+
     # The end.
 
     async def test_stopping_processes_spares_the_workspace(self, sandbox: Sandbox) -> None:
         process = await sandbox.start(["cat"], deadline=patience())
+        background = await sandbox.spawn(["sleep", "1000"], deadline=patience())
         await sandbox.write("kept", b"content")
         await sandbox.stop_processes()
+        assert await background.wait(patience()) == 137
+        assert await background.read(patience()) is None
         with pytest.raises(ProcessDied):
             await process.request(b"anyone?", patience())
         assert not process.alive
@@ -378,9 +549,11 @@ class SandboxContract:
 
     async def test_closed_sandbox_says_so(self, sandbox: Sandbox) -> None:
         process = await sandbox.start(["cat"], deadline=patience())
+        background = await sandbox.spawn(["cat"], deadline=patience())
         await sandbox.aclose()
         await sandbox.aclose()
         assert not process.alive
+        assert not background.alive
         await process.aclose()
         for call in (
             run(sandbox, "true"),
@@ -391,6 +564,15 @@ class SandboxContract:
             sandbox.stop_processes(),
             sandbox.start(["cat"], deadline=patience()),
             process.request(b"x", patience()),
+            sandbox.spawn(["cat"], deadline=patience()),
+            sandbox.restore({}, InMemoryBlobs()),
+            sandbox.network_state(),
+            sandbox.usage(),
+            background.read(patience()),
+            background.write(b"x", patience()),
+            background.close_stdin(),
+            background.wait(patience()),
         ):
             with pytest.raises(SandboxFault):
                 await call
+        await background.aclose()
