@@ -119,7 +119,7 @@ class EpisodeMachine:
         self.outcome = Outcome.UNKNOWN
         self._started: EpisodeStarted | None = None
         self._sampling = SamplingParams()
-        self._max_tokens = 0
+        self._clamped = self._sampling
         self._purpose = Purpose.ACT
         self._last: TurnSampled | None = None
         self._calls: list[tuple[ToolCall, ToolResult]] = []
@@ -158,7 +158,7 @@ class EpisodeMachine:
 
     def _on_started(self, fact: EpisodeStarted) -> None:
         self._started = fact
-        self._sampling = fact.sampling
+        self._sampling = self._clamped = fact.sampling
         self.ledger = Ledger(fact.budgets)
         self._compacting = Compacting(trigger_tokens=fact.trigger_tokens, reserve_tokens=fact.reserve_tokens)
         self.window.begin(fact.messages)
@@ -196,7 +196,8 @@ class EpisodeMachine:
         return Clamp(0, exhausted) if exhausted else self.ledger.clamp(max_tokens, self.window.prompt_length)
 
     def _allow(self, clamp: Clamp) -> None:
-        self._max_tokens = clamp.max_tokens
+        if self._clamped.max_tokens != clamp.max_tokens:
+            self._clamped = replace(self._sampling, max_tokens=clamp.max_tokens)
         self.phase = Phase.SAMPLE
 
     def _on_summary_asked(self, fact: SummaryAsked) -> None:
@@ -328,7 +329,7 @@ class EpisodeMachine:
             prompt_ids=self.window.segment_ids,
             window=self.window.summary_messages if summary else self.window.messages,
             tools=() if summary else self.started.tools,
-            sampling=_with_max_tokens(self._sampling, self._max_tokens),
+            sampling=self._clamped,
             seed=call_seed(self.started.seed, self.turn),
             turn=self.turn,
             purpose=self._purpose,
@@ -394,9 +395,3 @@ class EpisodeMachine:
         Phase.FINISH: lambda _: Finish(),
         Phase.ENDED: lambda _: Ended(),
     }
-
-
-def _with_max_tokens(sampling: SamplingParams, max_tokens: int) -> SamplingParams:
-    if sampling.max_tokens == max_tokens:
-        return sampling
-    return replace(sampling, max_tokens=max_tokens)

@@ -1,6 +1,7 @@
 """The shell of one episode: performs the machine's effects, feeds back what came of them, and writes it down.
 
-Owned here: the sandbox, the tools' resources, the deadline. Not owned: the rules (`engine.machine`) and the policy.
+Owned here: the deadline, and with it the end of all that the episode started. Not owned: the rules (`engine.machine`),
+the policy, and what actions work on (`envs.world`).
 Both doors use it: the asynchronous environment and the collector submit replies; everything between two replies
 happens here.
 
@@ -12,10 +13,8 @@ nothing it started is alive afterwards (law 12).
 
 from __future__ import annotations
 
-import errno
 import logging
 import time
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import cast
 
@@ -23,14 +22,11 @@ from agentenv.core.boundary import is_its_own
 from agentenv.core.deadline import Deadline, DeadlineReached
 from agentenv.core.lifetime import AsyncResource, finish
 from agentenv.core.policy import Reply, SampleRequest
-from agentenv.core.sandbox import Sandbox, SandboxSpec
 from agentenv.core.store import AttemptKey
-from agentenv.core.task import needs_sandbox
-from agentenv.core.tool import ToolContext
 from agentenv.engine.effects import Act, Compress, Ended, Finish, Render, Sample, Score
 from agentenv.engine.ledger import Ledger, reason_for
 from agentenv.engine.machine import EpisodeMachine, Phase
-from agentenv.engine.observation import executed_calls, observation
+from agentenv.engine.observation import observation
 from agentenv.envs.compaction import compact
 from agentenv.envs.faults import attributed, report_of, without_secrets
 from agentenv.envs.grading import grade
@@ -39,6 +35,7 @@ from agentenv.envs.plan import EpisodeOptions, EpisodeParts, EpisodePlan
 from agentenv.envs.prompting import make_prompt
 from agentenv.envs.replies import turn_of
 from agentenv.envs.rules import RuleWatch
+from agentenv.envs.world import World
 from agentenv.errors import (
     CompressorFault,
     ConfigError,
@@ -53,7 +50,6 @@ from agentenv.errors import (
 )
 from agentenv.records.axes import BudgetKind, BudgetOwner, StopReason
 from agentenv.records.codec import settled
-from agentenv.records.constraints import Breach
 from agentenv.records.facts import (
     ActionTaken,
     Compacted,
@@ -64,7 +60,7 @@ from agentenv.records.facts import (
     Stopped,
     SummaryAsked,
 )
-from agentenv.records.messages import Message, Spill, ToolResult
+from agentenv.records.messages import Message, ToolResult
 from agentenv.records.tokens import pack_ids
 from agentenv.toolkit.toolbox import Toolbox
 
@@ -105,20 +101,15 @@ class Episode(AsyncResource):
         """What the machine was fed, and the journal does not have yet."""
         self._parts = parts
         self._options = options
-        self._toolbox = Toolbox(plan.task.tools)
-        specs = self._toolbox.specs
+        toolbox = Toolbox(plan.task.tools)
+        specs = toolbox.specs
         opening = settled(opening_fact(plan, parts, options, specs), of=f"task {plan.task.id}")
         assert isinstance(opening, EpisodeStarted)
         # Episodes share their tools' schemas, which may be long, instead of each keeping the copy that was read.
         self._opening = replace(opening, tools=specs) if opening.tools == specs else opening
         Ledger(self._opening.budgets)
-        self._rules = RuleWatch(self._opening.constraints, parts.checker, parts.renderer.tokenizer)
-        self._resources = AsyncExitStack()
-        self._sandbox: Sandbox | None = None
-        self._context: ToolContext | None = None
-        self._workspace: dict[str, Spill] = {}
-        self._too_large = False
-        """Whether the workspace has outgrown what is stored of one."""
+        rules = RuleWatch(self._opening.constraints, parts.checker, parts.renderer.tokenizer)
+        self._world = World(plan, parts, options, toolbox=toolbox, rules=rules)
         self._began_at = 0.0
 
     # ------------------------------------------------------------------- the loop
@@ -138,7 +129,7 @@ class Episode(AsyncResource):
         self._set_deadline(started)
         try:
             async with self.deadline.enforce():
-                await self._open()
+                await self._world.open(self.deadline)
             started = self._completed(started)
         except BaseException as error:
             if not is_its_own(error):
@@ -210,7 +201,7 @@ class Episode(AsyncResource):
 
     async def _close(self) -> None:
         try:
-            await self._resources.aclose()
+            await self._world.aclose()
         except BaseException as error:
             if not is_its_own(error):
                 raise
@@ -238,7 +229,7 @@ class Episode(AsyncResource):
                 case Ended():
                     return None
                 case Score():
-                    self._take(await grade(effect, self.plan.task, self._sandbox))
+                    self._take(await grade(effect, self.plan.task, self._world.sandbox))
                 case _:
                     await self._perform(effect)
 
@@ -300,41 +291,16 @@ class Episode(AsyncResource):
         if limits:
             self.deadline = Deadline("the episode", self._began_at + min(limits))
 
-    async def _open(self) -> None:
-        """Lease the sandbox, and look at what the constraints watch."""
-        if needs_sandbox(self.plan.task):
-            self._sandbox = await self._lease()
-            self._workspace = await self._snapshot() or {}
-        self._context = ToolContext(
-            sandbox=self._sandbox,
-            blobs=self._parts.blobs,
-            output_cap_bytes=self._options.output_cap_bytes,
-            resources=self._resources,
-        )
-        await self._rules.observe(self._sandbox)
-
-    async def _lease(self) -> Sandbox:
-        provider = self._parts.provider
-        if provider is None:
-            raise SandboxFault.permanent(f"task {self.plan.task.id} needs a sandbox and the run has no provider of one")
-        spec = SandboxSpec(
-            files=self.plan.task.files,
-            limits=self._options.limits,
-            labels={**dict(self._parts.labels), "episode": self.plan.episode_id},
-        )
-        sandbox = await provider.lease(spec, self.deadline)
-        self._resources.push_async_callback(sandbox.aclose)
-        return sandbox
-
     def _completed(self, started: EpisodeStarted) -> EpisodeStarted:
         """Add what is only known once the sandbox runs.
 
         Raises:
             UsageError: A provider or a checker gave what cannot be recorded.
         """
-        if not (self._rules.watched or self._workspace):
+        watched, workspace = self._world.rules.watched, self._world.workspace
+        if not (watched or workspace):
             return started
-        whole = replace(started, watched=self._rules.watched, workspace=self._workspace)
+        whole = replace(started, watched=watched, workspace=workspace)
         return cast("EpisodeStarted", settled(whole, of="the provider of sandboxes or a checker"))
 
     # ------------------------------------------------------------------- effects
@@ -349,7 +315,7 @@ class Episode(AsyncResource):
             prompt_length=len(prompt.before) + len(prompt.appended),
             purpose=effect.purpose,
             final=effect.final,
-            visibility=self._rules.see(prompt.segment, prompt.before, prompt.appended, effect.purpose),
+            visibility=self._world.rules.see(prompt.segment, prompt.before, prompt.appended, effect.purpose),
             rendering_s=time.perf_counter() - began,
         )
 
@@ -366,7 +332,7 @@ class Episode(AsyncResource):
             ),
         )
         if isinstance(fact, Compacted):
-            self._rules.compacted(fact.compaction)
+            self._world.rules.compacted(fact.compaction)
         return fact
 
     def _request(self, effect: Sample) -> SampleRequest:
@@ -384,66 +350,22 @@ class Episode(AsyncResource):
 
     async def _act(self, effect: Act) -> ActionTaken:
         began = time.perf_counter()
-        results = await self._run_tools(effect)
-        breaches, workspace = await self._look(effect, results)
+        deed = await self._world.act(effect, self.deadline)
         fact = ActionTaken(
             turn=effect.turn,
-            results=results,
-            messages=self._observation(effect, results),
-            breaches=breaches,
-            watched=self._rules.watched,
-            workspace=workspace,
-            workspace_too_large=self._too_large,
+            results=deed.results,
+            messages=self._observation(effect, deed.results),
+            breaches=deed.breaches,
+            watched=self._world.rules.watched,
+            workspace=deed.workspace,
+            workspace_too_large=self._world.too_large,
             tool_s=time.perf_counter() - began,
             elapsed_s=self._elapsed(),
         )
-        if fact.watched or workspace is not None:
+        if fact.watched or deed.workspace is not None:
             fact = cast("ActionTaken", settled(fact, of="the provider of sandboxes or a checker"))
         self.last_action = fact
         return fact
-
-    async def _run_tools(self, effect: Act) -> tuple[ToolResult, ...]:
-        calls = effect.parsed.calls
-        if not calls:
-            return ()
-        assert self._context is not None
-        limit = self._options.tool_timeout_s
-        deadline = self.deadline.sooner(limit, "the tools of one action")
-        try:
-            return await self._toolbox.run(
-                calls, context=self._context, deadline=deadline, refuse_after=effect.allowed_calls
-            )
-        except DeadlineReached as error:
-            raise self._named(error, deadline) or ToolFault(
-                f"turn {effect.turn}: the tools of one action ({', '.join(call.name for call in calls)}) did not end "
-                f"within {limit:g} s: {error}. Give the tool a limit of its own (timeout_s), which the policy is told "
-                "of, or raise --tool-timeout"
-            ) from error
-
-    async def _look(
-        self, effect: Act, results: tuple[ToolResult, ...]
-    ) -> tuple[tuple[Breach, ...], dict[str, Spill] | None]:
-        """Look at what the action did: to what the rules watch, and to the workspace."""
-        if self._sandbox is None and not self._rules.watched:
-            return (), None
-        executed = executed_calls(effect.parsed, results)
-        if not results:
-            return await self._rules.judge(effect.turn, executed, self._sandbox), None
-        limit = self._options.tool_timeout_s
-        deadline = self.deadline.sooner(limit, "the look at what an action did")
-        try:
-            async with deadline.enforce():
-                breaches = await self._rules.judge(effect.turn, executed, self._sandbox)
-                return breaches, await self._snapshot()
-        except DeadlineReached as error:
-            raise self._named(error, deadline) or SandboxFault(
-                f"turn {effect.turn}: storing the workspace and looking at what the rules watch did not end within "
-                f"{limit:g} s; raise --tool-timeout, or store no workspaces (--no-snapshots)"
-            ) from error
-
-    def _named(self, error: DeadlineReached, deadline: Deadline) -> DeadlineReached | None:
-        """Give the error if a deadline fired that is not ours here, but the episode's or whoever's; else None."""
-        return None if error.deadline is deadline and deadline is not self.deadline else error
 
     def _observation(self, effect: Act, results: tuple[ToolResult, ...]) -> tuple[Message, ...]:
         shows = self._options.show_budgets == "tool_result"
@@ -456,18 +378,3 @@ class Episode(AsyncResource):
             ends_on_text=self.machine.started.ends_on_text,
             left=self.machine.ledger.states(more_calls=charged) if shows else (),
         )
-
-    async def _snapshot(self) -> dict[str, Spill] | None:
-        if self._sandbox is None or not self._options.snapshots or self._too_large:
-            return None
-        try:
-            after = await self._sandbox.snapshot(self._parts.blobs, limit=self._options.snapshot_limit)
-        except OSError as error:
-            if error.errno != errno.EFBIG:
-                raise SandboxFault(f"the workspace could not be stored: {error}") from error
-            self._too_large = True
-            return None
-        if after == self._workspace:
-            return None
-        self._workspace = after
-        return after

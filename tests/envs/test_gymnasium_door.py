@@ -209,7 +209,7 @@ def test_unknown_settings_and_suites_say_what_there_is() -> None:
 
 async def test_the_asynchronous_door_says_what_it_needs_and_has_its_tokenizer() -> None:
     """No traceback of ours for something that is no configuration; the vocabulary of actions is public."""
-    with pytest.raises(ConfigError, match="expected an EnvConfig, got str: write open_environment"):
+    with pytest.raises(ConfigError, match="Expected an EnvConfig, got str: write open_environment"):
         async with open_environment("arithmetic"):  # type: ignore[arg-type]  the mistake under test
             pass
     async with open_environment(EnvConfig(run=RunConfig(suite="arithmetic"))) as env:
