@@ -17,38 +17,37 @@ Traps this file is written around, each found by trying (and each a test):
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import os
 import platform
 import shutil
-import signal
 import socket
 import subprocess
-from functools import cache
+from functools import cached_property
 from pathlib import Path
 
 from agentenv.core.sandbox import SandboxLimits, SandboxSpec
 from agentenv.errors import SandboxFault
 from agentenv.sandboxes.bundle import ENTRY, supervisor_zip
-from agentenv.sandboxes.launching import Container, Launch, Launcher
+from agentenv.sandboxes.cgroups import Cgroups, find_cgroups
+from agentenv.sandboxes.host_system import (
+    SEARCH_PATH,
+    UNPRIVILEGED_UID,
+    account_files,
+    interpreter,
+    system_folders,
+    system_links,
+    system_name,
+    system_settings,
+)
+from agentenv.sandboxes.launching import Launch, Launcher
+from agentenv.sandboxes.process_container import ProcessContainer, memory_file, open_this_process
 from agentenv.sandboxes.seccomp import build_filter
 from agentenv.sandboxes.supervised_provider import SupervisedProvider
 
-UNPRIVILEGED_UID = 10001
-"""A bare number; no account is needed."""
-
-_PATH = "/usr/local/bin:/usr/bin:/bin"
-_SEARCH_PATH = f"{_PATH}:/usr/sbin:/sbin"
-_INTERPRETERS = ("/usr/bin/python3", "/usr/local/bin/python3")
-"""Below ``/usr``, which is what a sandbox sees of the host; readable for every user, unlike one in a home folder."""
+_PROGRAMS = f"{SEARCH_PATH}:/usr/sbin:/sbin"
 _SUPERVISOR = "/run/supervisor.zip"
 _SHARED_MEMORY_BYTES = 16 << 20
 _STREAM_BYTES = 1 << 20
-_LAST_WORDS = 2000
-_GROUP_TICK_S = 0.001
-_EXIT_S = 2.0
-"""For bubblewrap to follow its PID 1, before it is killed too."""
 
 
 class BwrapLauncher(Launcher):
@@ -57,20 +56,25 @@ class BwrapLauncher(Launcher):
     name = "bwrap"
     workspace_inside = "/workspace"
     environment = (
-        ("PATH", _PATH),
+        ("PATH", SEARCH_PATH),
         ("HOME", "/tmp"),
         ("TMPDIR", "/tmp"),
         ("USER", "sandbox"),
         ("LANG", "C.UTF-8"),
     )
 
-    def __init__(self, *, search_path: str = _SEARCH_PATH) -> None:
+    def __init__(self, *, search_path: str = _PROGRAMS) -> None:
         self.uid = os.geteuid() or UNPRIVILEGED_UID
         self._search_path = search_path
 
+    @cached_property
+    def cgroups(self) -> Cgroups:
+        """Where the sandboxes' groups are made. Blocks the first time."""
+        return find_cgroups()
+
     async def launch(self, workspace: Path | None, spec: SandboxSpec, *, lease: Path) -> Launch:
         program = [*self._other_user(), self._program("bwrap", "bubblewrap")]
-        await asyncio.to_thread(supervisor_zip, _interpreter())  # made once; later calls find it
+        await asyncio.to_thread(self._prepare)  # once; later calls find it
         ours, theirs = socket.socketpair()
         try:
             reader, writer = await asyncio.open_unix_connection(sock=ours, limit=_STREAM_BYTES)
@@ -89,31 +93,19 @@ class BwrapLauncher(Launcher):
 
     def _start(
         self, program: list[str], workspace: Path | None, spec: SandboxSpec, lease: Path, stream: socket.socket
-    ) -> _BwrapContainer:
-        # Not pipes: bubblewrap would die of writing to one whose reader died, and leave a child that waits for it.
-        told = os.memfd_create("agentenv-told")
-        said = os.memfd_create("agentenv-said")
-        given: list[int] = []
-        try:
+    ) -> ProcessContainer:
+        group = self.cgroups.make(lease.name, spec.limits)
+
+        def command(told: int, given: list[int]) -> list[str]:
             arguments = [*_named_after(lease), *self._arguments(workspace, spec.limits, given)]
-            # Blocks for the exec of a small program.
-            process = subprocess.Popen(
-                [*program, "--info-fd", str(told), *arguments],
-                stdin=stream.fileno(),
-                stdout=stream.fileno(),
-                stderr=said,
-                pass_fds=[told, *given],
-                env={"PATH": _PATH, "LANG": "C.UTF-8"},
-                start_new_session=True,
-            )
-        except BaseException:
-            os.close(told)
-            os.close(said)
-            raise
-        finally:
-            for fd in given:
-                os.close(fd)
-        return _BwrapContainer(process, told=told, said=said)
+            whole = [*program, "--info-fd", str(told), *arguments]
+            return whole if group is None else group.entering(whole)
+
+        return ProcessContainer.start(command, stream=stream.fileno(), group=group)
+
+    def _prepare(self) -> None:
+        supervisor_zip(interpreter())
+        _ = self.cgroups
 
     def _other_user(self) -> list[str]:
         if os.geteuid() != 0:
@@ -137,28 +129,24 @@ class BwrapLauncher(Launcher):
 
     def _arguments(self, workspace: Path | None, limits: SandboxLimits, given: list[int]) -> list[str]:
         def data(content: bytes, path: str) -> list[str]:
-            return ["--perms", "0444", "--ro-bind-data", str(_memory(content, given)), path]
+            return ["--perms", "0444", "--ro-bind-data", str(memory_file(content, given)), path]
 
-        uid = self.uid
         return [
             *("--unshare-all", "--new-session", "--hostname", "sandbox", "--cap-drop", "ALL"),
-            *("--clearenv", "--setenv", "PATH", _PATH, "--setenv", "LANG", "C.UTF-8"),
-            *("--seccomp", str(_memory(build_filter(platform.machine()), given))),
-            *("--ro-bind", "/usr", "/usr", *_system_folders()),
-            *("--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"),
-            *("--ro-bind-try", "/etc/alternatives", "/etc/alternatives"),
-            *data(f"root:x:0:0::/:/bin/sh\nsandbox:x:{uid}:{uid}::/tmp:/bin/sh\n".encode(), "/etc/passwd"),
-            *data(f"root:x:0:\nsandbox:x:{uid}:\n".encode(), "/etc/group"),
-            *data(b"127.0.0.1 localhost sandbox\n::1 localhost\n", "/etc/hosts"),
+            *("--clearenv", "--setenv", "PATH", SEARCH_PATH, "--setenv", "LANG", "C.UTF-8"),
+            *("--seccomp", str(memory_file(build_filter(platform.machine()), given))),
+            *(part for path in (*system_folders(), *system_settings()) for part in ("--ro-bind", path, path)),
+            *(part for path, target in system_links() for part in ("--symlink", target, path)),
+            *(part for path, content in account_files(self.uid).items() for part in data(content, path)),
             *("--proc", "/proc", "--dev", "/dev"),
             *("--size", str(min(limits.tmp_bytes, _SHARED_MEMORY_BYTES)), "--perms", "1777", "--tmpfs", "/dev/shm"),
             *("--size", str(limits.tmp_bytes), "--perms", "1777", "--tmpfs", "/tmp"),
             *("--symlink", "/tmp", "/var/tmp"),
             *_workspace(workspace, limits, self.workspace_inside),
-            *data(supervisor_zip(_interpreter()), _SUPERVISOR),
+            *data(supervisor_zip(interpreter()), _SUPERVISOR),
             *("--chdir", self.workspace_inside, "--remount-ro", "/", "--remount-ro", "/dev"),
-            *("--as-pid-1", _interpreter(), "-I", "-S", "-c", ENTRY.format(zip=_SUPERVISOR)),
-            str(_ourselves(given)),
+            *("--as-pid-1", interpreter(), "-I", "-S", "-c", ENTRY.format(zip=_SUPERVISOR)),
+            str(open_this_process(given)),
         ]
 
     def remedy(self, said: str) -> str:
@@ -174,20 +162,24 @@ class BwrapLauncher(Launcher):
             return f"The folder of the workspaces must be reachable for user {self.uid}: set TMPDIR to one that is."
         return "Try: bwrap --unshare-all --ro-bind / / true"
 
+    def sweep(self) -> list[Path]:
+        return self.cgroups.sweep()
+
     def identity(self) -> dict[str, str]:
         said = subprocess.run([self._program("bwrap", "bubblewrap"), "--version"], capture_output=True, check=False)
         return {
             "version": said.stdout.decode(errors="replace").strip(),
             "user": str(self.uid),
-            "root": _system(),
-            "weak": "the memory of all processes together is not limited, only that of each",
+            "root": system_name(),
+            "cgroups": self.cgroups.missing or f"version {self.cgroups.version}",
+            "weak": self.cgroups.unlimited() or "nothing",
         }
 
 
 class BwrapProvider(SupervisedProvider):
     """Leases bubblewrap sandboxes: the default on Linux."""
 
-    def __init__(self, *, workspace_root: Path | None = None, search_path: str = _SEARCH_PATH) -> None:
+    def __init__(self, *, workspace_root: Path | None = None, search_path: str = _PROGRAMS) -> None:
         """Make a provider; nothing is started.
 
         Args:
@@ -196,80 +188,6 @@ class BwrapProvider(SupervisedProvider):
             search_path: Where ``bwrap`` and ``setpriv`` are looked for.
         """
         super().__init__(BwrapLauncher(search_path=search_path), workspace_root=workspace_root)
-
-
-class _BwrapContainer(Container):
-    """bubblewrap, which waits for the sandbox's PID 1, which the kernel lets go only when all below it are dead."""
-
-    def __init__(self, process: subprocess.Popen[bytes], *, told: int, said: int) -> None:
-        self._process = process
-        self._outer = os.pidfd_open(process.pid)
-        self._inner = -1
-        self._told = told
-        self._said = said
-
-    def kill(self) -> None:
-        self._find_inner()
-        # The inner one first: the outer then ends by itself, and by that says that nothing is left.
-        with contextlib.suppress(ProcessLookupError):
-            if self._inner >= 0:
-                signal.pidfd_send_signal(self._inner, signal.SIGKILL)
-            elif self._outer >= 0:
-                # Before bubblewrap names its child, that child waits for a word from it, for ever if need be, and is
-                # in its process group still.
-                os.killpg(self._process.pid, signal.SIGKILL)
-
-    def _find_inner(self) -> None:
-        """Learn which process is PID 1; bubblewrap says so before it lets it go on."""
-        if self._inner >= 0 or self._told < 0:
-            return
-        with contextlib.suppress(OSError, ValueError, KeyError):  # not said yet, or gone already
-            self._inner = os.pidfd_open(json.loads(os.pread(self._told, 4096, 0))["child-pid"])
-
-    async def gone(self) -> None:
-        if self._outer < 0:
-            return
-        try:
-            async with asyncio.timeout(_EXIT_S):
-                await _readable(self._outer)
-        except TimeoutError:
-            self._process.kill()
-            await _readable(self._outer)
-        self.kill()  # where it was named between the first look and the end of who named it
-        self._process.poll()
-        if self._inner >= 0:
-            await _readable(self._inner)
-        else:
-            await _group_gone(self._process.pid)
-        self._words = self.last_words()
-        for fd in (self._outer, self._inner, self._told, self._said):
-            if fd >= 0:
-                os.close(fd)
-        self._outer = self._inner = self._told = self._said = -1
-
-    def last_words(self) -> str:
-        if self._said < 0:
-            return self._words
-        size = os.fstat(self._said).st_size
-        return os.pread(self._said, _LAST_WORDS, max(0, size - _LAST_WORDS)).decode(errors="replace").strip()
-
-
-async def _readable(fd: int) -> None:
-    loop = asyncio.get_running_loop()
-    ended = loop.create_future()
-    loop.add_reader(fd, lambda: ended.done() or ended.set_result(None))
-    try:
-        await ended
-    finally:
-        loop.remove_reader(fd)
-
-
-async def _group_gone(group: int) -> None:
-    """Wait for the end of a process group that was killed and whose members are nobody's to wait for."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody, or by now somebody else
-        while True:
-            os.killpg(group, 0)
-            await asyncio.sleep(_GROUP_TICK_S)
 
 
 def _named_after(lease: Path) -> tuple[str, ...]:
@@ -283,49 +201,3 @@ def _workspace(folder: Path | None, limits: SandboxLimits, inside: str) -> tuple
     assert limits.workspace_bytes is not None, "a workspace without a size is a folder"
     # The number of files cannot be said here; the supervisor counts them.
     return "--size", str(limits.workspace_bytes), "--perms", "0700", "--tmpfs", inside
-
-
-def _ourselves(given: list[int]) -> int:
-    """Open this process, to be watched for its end; the descriptor is added to ``given``."""
-    fd = os.pidfd_open(os.getpid())
-    given.append(fd)
-    return fd
-
-
-def _memory(content: bytes, given: list[int]) -> int:
-    """Put bytes where the started program can read them by a descriptor; it is added to ``given``."""
-    fd = os.memfd_create("agentenv")
-    given.append(fd)
-    view = memoryview(content)
-    while view:
-        view = view[os.write(fd, view) :]
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
-
-
-def _interpreter() -> str:
-    for path in _INTERPRETERS:
-        if os.access(path, os.X_OK):
-            return path
-    raise SandboxFault.permanent(
-        f"no Python for the sandbox: neither {' nor '.join(_INTERPRETERS)} exists. Remedy: apt-get install python3"
-    )
-
-
-@cache
-def _system_folders() -> tuple[str, ...]:
-    """Arguments for what beside ``/usr`` holds programs: links into it, or folders of their own on older systems."""
-    arguments: list[str] = []
-    for path in map(Path, ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")):
-        if path.is_symlink():
-            arguments += ["--symlink", str(path.readlink()), str(path)]
-        elif path.is_dir():
-            arguments += ["--ro-bind", str(path), str(path)]
-    return tuple(arguments)
-
-
-def _system() -> str:
-    try:
-        return "/usr of " + platform.freedesktop_os_release().get("PRETTY_NAME", "an unnamed system")
-    except OSError:
-        return "/usr of an unnamed system"

@@ -45,6 +45,12 @@ class Cgroups:
     missing: str = ""
     """Why there can be none; empty if there can."""
 
+    def unlimited(self) -> str:
+        """Say what is not enforced for want of groups; empty if there are some."""
+        if not self.missing:
+            return ""
+        return f"the memory of all processes together is not limited, only that of each ({self.missing})"
+
     def make(self, name: str, limits: SandboxLimits) -> Cgroup | None:
         """Make the group of one sandbox; None where there can be none. Blocks for a few calls of the kernel.
 

@@ -12,6 +12,9 @@ from agentenv.errors import SandboxFault
 SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
 """``PATH`` of commands."""
 
+UNPRIVILEGED_UID = 10001
+"""User of the sandboxes of a harness that is root: a bare number; no account is needed."""
+
 _INTERPRETERS = ("/usr/bin/python3", "/usr/local/bin/python3")
 """Below ``/usr``, which is what a sandbox sees of the host; readable for every user, unlike one in a home folder."""
 _BESIDE_USR = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")

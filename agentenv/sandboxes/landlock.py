@@ -70,7 +70,7 @@ class BesideLauncher(WardenLauncher):
         """Say what is not enforced for want of namespaces, in either of the weak kinds."""
         missing = ["workspace and temporary files are limited by the size of one file only"]
         if self.cgroups.missing:
-            missing += [self.unlimited_memory(), "the number of processes is limited for the user as a whole"]
+            missing += [self.cgroups.unlimited(), "the number of processes is limited for the user as a whole"]
         return missing
 
 

@@ -82,7 +82,7 @@ class NamespacesLauncher(WardenLauncher):
         )
 
     def identity(self) -> dict[str, str]:
-        return {**super().identity(), "weak": self.unlimited_memory() or "nothing"}
+        return {**super().identity(), "weak": self.cgroups.unlimited() or "nothing"}
 
 
 class NamespacesProvider(SupervisedProvider):

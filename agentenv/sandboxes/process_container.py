@@ -8,9 +8,10 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from agentenv.sandboxes.cgroups import Cgroup
+from agentenv.sandboxes.host_system import SEARCH_PATH
 from agentenv.sandboxes.launching import Container, MemoryUse
 
 _LAST_WORDS = 2000
@@ -40,46 +41,42 @@ class ProcessContainer(Container):
 
     @classmethod
     def start(
-        cls,
-        program: Sequence[str],
-        *,
-        stream: int,
-        told: int,
-        pass_fds: Sequence[int],
-        env: Mapping[str, str],
-        group: Cgroup | None = None,
+        cls, command: Callable[[int, list[int]], Sequence[str]], *, stream: int, group: Cgroup | None = None
     ) -> ProcessContainer:
         """Start the outer process; blocks for the exec of a small program.
 
         Args:
-            program: Its command line.
+            command: Makes its command line of the number of ``told`` and a list, to which it adds the descriptors
+                that the process shall inherit beside; they are closed here.
             stream: To be its stdin and stdout.
-            told: See ``__init__``; closed if the start fails.
-            pass_fds: What else it inherits.
-            env: Its whole environment.
-            group: See ``__init__``; the program has to enter it itself.
+            group: As in ``__init__``; the program has to enter it itself. Removed if the start fails.
 
         Raises:
             OSError: It could not be started.
         """
-        said = os.memfd_create("agentenv-said")
+        # Not pipes: the outer process could die of writing to one whose reader died, and leave a child that waits.
+        told, said = os.memfd_create("agentenv-told"), os.memfd_create("agentenv-said")
+        given: list[int] = []
         try:
             process = subprocess.Popen(
-                program,
+                command(told, given),
                 stdin=stream,
                 stdout=stream,
                 stderr=said,
-                pass_fds=[told, *pass_fds],
-                env=env,
+                pass_fds=[told, *given],
+                env={"PATH": SEARCH_PATH, "LANG": "C.UTF-8"},
                 start_new_session=True,
             )
+            return cls(process, told=told, said=said, group=group)
         except BaseException:
             os.close(told)
             os.close(said)
             if group is not None:
                 group.try_to_remove()
             raise
-        return cls(process, told=told, said=said, group=group)
+        finally:
+            for fd in given:
+                os.close(fd)
 
     def kill(self) -> None:
         self._find_inner()

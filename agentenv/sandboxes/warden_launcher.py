@@ -15,16 +15,13 @@ from typing import TYPE_CHECKING, Any
 from agentenv.core.sandbox import SandboxSpec
 from agentenv.sandboxes.bundle import WARDEN_ENTRY, warden_sha256, warden_zip
 from agentenv.sandboxes.cgroups import Cgroup, Cgroups, find_cgroups
-from agentenv.sandboxes.host_system import SEARCH_PATH, interpreter, system_name
+from agentenv.sandboxes.host_system import UNPRIVILEGED_UID, interpreter, system_name
 from agentenv.sandboxes.launching import Launch, Launcher
 from agentenv.sandboxes.process_container import ProcessContainer, memory_file, open_this_process
 from agentenv.sandboxes.warden.kernel import landlock_version
 
 if TYPE_CHECKING:
     from agentenv.sandboxes.warden.settings import Settings
-
-UNPRIVILEGED_UID = 10001
-"""Of sandboxes of a harness that is root: a bare number; no account is needed."""
 
 _STREAM_BYTES = 1 << 20
 
@@ -77,27 +74,19 @@ class WardenLauncher(Launcher):
         _ = self.cgroups
 
     def _start(self, settings: Settings, group: Cgroup | None, stream: socket.socket, lease: Path) -> ProcessContainer:
-        told = os.memfd_create("agentenv-told")
-        given: list[int] = []
-        try:
+        def command(told: int, given: list[int]) -> list[str]:
             code = memory_file(warden_zip(interpreter()), given)
-            settings["told"] = told
-            settings["harness"] = open_this_process(given)
-            settings["joins"] = [] if group is None else [os.fsencode(path) for path in group.joins]
-            content: dict[str, Any] = {**settings}
-            file = memory_file(marshal.dumps(content, 2), given)
+            whole: dict[str, Any] = {
+                **settings,
+                "told": told,
+                "harness": open_this_process(given),
+                "joins": [] if group is None else [os.fsencode(path) for path in group.joins],
+            }
+            file = memory_file(marshal.dumps(whole, 2), given)
             entry = WARDEN_ENTRY.format(zip=f"/proc/self/fd/{code}")
-            return ProcessContainer.start(
-                [interpreter(), "-I", "-S", "-B", "-c", entry, str(file), str(lease)],
-                stream=stream.fileno(),
-                told=told,
-                pass_fds=given,
-                env={"PATH": SEARCH_PATH, "LANG": "C.UTF-8"},
-                group=group,
-            )
-        finally:
-            for fd in given:
-                os.close(fd)
+            return [interpreter(), "-I", "-S", "-B", "-c", entry, str(file), str(lease)]
+
+        return ProcessContainer.start(command, stream=stream.fileno(), group=group)
 
     def sweep(self) -> list[Path]:
         return self.cgroups.sweep()
@@ -111,12 +100,6 @@ class WardenLauncher(Launcher):
             "warden": warden_sha256(),
             "cgroups": groups.missing or f"version {groups.version}",
         }
-
-    def unlimited_memory(self) -> str:
-        """Say what is not enforced for want of a control group; empty if there is one."""
-        if not self.cgroups.missing:
-            return ""
-        return f"the memory of all processes together is not limited, only that of each ({self.cgroups.missing})"
 
 
 def no_settings() -> Settings:

@@ -10,7 +10,7 @@ import pytest
 from agentenv import open_run, stored_run
 from agentenv.config.policies import POLICIES, Acting
 from agentenv.config.run_config import DEFAULT_WALL_CLOCK_S, PolicyConfig, RunConfig, parse_budgets
-from agentenv.config.sandboxes import choose_provider
+from agentenv.config.sandboxes import AUTO, choose_provider
 from agentenv.core.policy import PolicyIdentity
 from agentenv.errors import ConfigError, HarnessFault, PolicyServerFault, RunInUse, SandboxFault, UnknownNameError
 from agentenv.policies.scripted import ScriptedPolicy
@@ -24,12 +24,15 @@ SCRIPTED = PolicyConfig(kind="scripted")
 
 @pytest.fixture
 def no_bubblewrap(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """As on a machine that has everything but bubblewrap."""
+    """As on a machine that has neither bubblewrap nor namespaces."""
+    monkeypatch.setattr(providers, "PROVIDERS", dict.fromkeys(AUTO, missing_bubblewrap(tmp_path_factory)))
+
+
+def missing_bubblewrap(tmp_path_factory: pytest.TempPathFactory) -> partial[BwrapProvider]:
     programs = tmp_path_factory.mktemp("programs")
     if (setpriv := shutil.which("setpriv")) is not None:
         (programs / "setpriv").symlink_to(setpriv)
-    provider = partial(BwrapProvider, search_path=str(programs))
-    monkeypatch.setattr(providers, "PROVIDERS", {"bwrap": provider})
+    return partial(BwrapProvider, search_path=str(programs))
 
 
 class Watched(ScriptedPolicy):
@@ -137,6 +140,18 @@ async def test_no_provider_that_works() -> None:
     with pytest.raises(SandboxFault) as caught:
         await choose_provider("auto")
     assert not caught.value.retryable
+    assert str(caught.value).count("apt-get install bubblewrap") == len(AUTO)
+
+
+async def test_namespaces_do_where_bubblewrap_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A machine without it needs no package at all; the weak kinds are never chosen."""
+    missing = missing_bubblewrap(tmp_path_factory)
+    monkeypatch.setattr(providers, "PROVIDERS", {**providers.PROVIDERS, "bwrap": missing})
+    async with await choose_provider("auto") as provider:
+        assert provider.name == "namespaces"
+    assert AUTO == ("bwrap", "namespaces")
 
 
 class TestBudgets:
