@@ -113,10 +113,16 @@ class DockerLauncher(Launcher):
 
     name = "docker"
     workspace_inside = "/workspace"
+    environment = (
+        ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+        ("HOME", "/tmp"),
+        ("TMPDIR", "/tmp"),
+        ("USER", "sandbox"),
+        ("LANG", "C.UTF-8"),
+    )
 
     def __init__(self, *, image: str = HOST, runtime: str | None = None, url: str | None = None) -> None:
         self.uid = os.geteuid() or UNPRIVILEGED_UID
-        self.environment = _environment(())
         self.engine = Engine(url)
         self._image = image
         self._runtime = runtime
@@ -133,7 +139,13 @@ class DockerLauncher(Launcher):
         config["Labels"] |= {f"agentenv.label.{key}": value for key, value in spec.labels.items()}
         stream, container = await self._started(lease.name, config)
         stream.writer.write(ready.preamble)
-        return Launch(reader=stream.reader, writer=stream.writer, container=container)
+        return Launch(
+            reader=stream.reader,
+            writer=stream.writer,
+            container=container,
+            environment=_of_image(ready.image.env),
+            counts_own_processes=False,
+        )
 
     async def _started(self, name: str, config: dict[str, Any]) -> tuple[Stream, DockerContainer]:
         """Create, attach, start; of what fails or is cancelled on the way nothing is left."""
@@ -158,7 +170,11 @@ class DockerLauncher(Launcher):
     ) -> dict[str, Any]:
         """Give a container's configuration in the engine's form (Docker Engine API 1.41, "Create a container")."""
         user = f"uid={self.uid},gid={self.uid}"
-        tmpfs = {"/tmp": f"rw,nosuid,nodev,exec,mode=1777,size={limits.tmp_bytes}"}
+        tmpfs = {
+            "/tmp": f"rw,nosuid,nodev,exec,mode=1777,size={limits.tmp_bytes}",
+            # Nothing there is a command's business, and it tells of the machine.
+            "/sys": "ro,nosuid,nodev,noexec,size=4k",
+        }
         if workspace is None:
             tmpfs[self.workspace_inside] = (
                 f"rw,nosuid,nodev,exec,mode=0700,{user},size={limits.workspace_bytes},nr_inodes={limits.workspace_files}"
@@ -205,15 +221,14 @@ class DockerLauncher(Launcher):
                 facts = await self.call(self.engine.facts)
                 machine_filter = build_filter(facts.machine)
                 image, mounts, supervisor = await (
-                    self._host(lease) if self._image == HOST else self._named(self._image, lease)
+                    self._host() if self._image == HOST else self._named(self._image, lease)
                 )
-                self.environment = _environment(image.env)
                 preamble = _SIZES.pack(len(machine_filter), len(supervisor)) + machine_filter + supervisor
                 self._ready = _Ready(facts=facts, image=image, mounts=mounts, preamble=preamble)
                 self._sweeping = asyncio.ensure_future(self.call(end_leftovers, self.engine))
         return self._ready
 
-    async def _host(self, _lease: Path) -> tuple[Image, tuple[dict[str, Any], ...], bytes]:
+    async def _host(self) -> tuple[Image, tuple[dict[str, Any], ...], bytes]:
         if self.engine.address.path is None:
             raise SandboxFault.permanent(
                 f"the Docker Engine at {self.engine.url} is another machine's, whose /usr is not ours. "
@@ -353,11 +368,9 @@ def _imported(engine: Engine, archive: bytes, repository: str, tag: str) -> None
     engine.import_image(archive, repository=repository, tag=tag)
 
 
-def _environment(of_image: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    """Give the environment of commands: the image's, and over it what is the sandbox's to say."""
-    ours = {"HOME": "/tmp", "TMPDIR": "/tmp", "USER": "sandbox"}
-    least = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
-    return tuple((least | dict(of_image) | ours).items())
+def _of_image(env: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Give what an image sets for its programs, without what is the sandbox's to say."""
+    return tuple((name, value) for name, value in env if name not in {"HOME", "TMPDIR", "USER"})
 
 
 def _weak(facts: EngineFacts) -> str:

@@ -226,7 +226,9 @@ def remedy(said: str) -> str:
             "Remedy: start it (sudo systemctl start docker), install it (Debian, Ubuntu: sudo apt-get install "
             "docker.io), or name another socket in DOCKER_HOST."
         )
-    if "runtime" in said:
+    if "executable file not found" in said:
+        return "The image needs Python 3.9 or newer, as python3 on its PATH."
+    if "nknown runtime" in said:
         return "Remedy: name a runtime that `docker info` lists, or none."
     return "Try: docker run --rm hello-world"
 

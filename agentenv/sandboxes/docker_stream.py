@@ -128,9 +128,10 @@ class Attached(asyncio.StreamReaderProtocol):
         if isinstance(self._connection, asyncio.WriteTransport):
             self._connection.abort()
 
-    def eof_received(self) -> bool | None:
+    def eof_received(self) -> bool:
         self._ended()
-        return super().eof_received()
+        super().eof_received()
+        return self._head is None  # an answer that is not whole will not be: that closes the connection
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ended()

@@ -17,7 +17,7 @@ from agentenv.testing.contracts.sandbox import patience
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from engine import EngineFailed, private_engine  # noqa: E402  it is a script of its own as well
+from engine import EngineFailed, private_engine  # it is a script of its own as well
 
 HERE = Path(__file__).parent
 
