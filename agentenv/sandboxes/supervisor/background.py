@@ -108,4 +108,6 @@ class Background(Job):
 
     def ended(self) -> None:
         """Report the end; what was in the pipes can still be read."""
+        if self.why:
+            self._held.append(("err", b"killed: %b\n" % self.why))
         self.loop.outbox.put({"id": self.id, "kind": b"died", "code": self.exit_code, "why": b""})

@@ -66,6 +66,8 @@ class Command(Job):
 
     def ended(self) -> None:
         """Answer: what came of it, with what was kept of its output."""
+        if self.why:
+            self.received("err", b"killed: %b\n" % self.why)
         parts = [*self._outputs["out"].parts(), *self._outputs["err"].parts()]
         fields = {
             "id": self.id,

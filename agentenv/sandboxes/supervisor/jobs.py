@@ -44,6 +44,8 @@ class Job:
         self.wake_at = FOREVER
         """When `on_time` is next to be called."""
         self.killed: set[int] = set()
+        self.why = b""
+        """Why the supervisor ended it; empty if it did not, or was told to."""
         self._status: int | None = None
         self._dying_since = FOREVER
         self._swept_at = FOREVER
@@ -113,6 +115,12 @@ class Job:
         if self._dying_since == FOREVER:
             self._dying_since = self.loop.now()
             self._sweep()
+
+    def end_for(self, why: bytes) -> None:
+        """Begin the end, for a reason that is told."""
+        if self.counts:
+            self.why = why
+            self.die()
 
     def feed(self, data: bytes, *, last: bool) -> None:
         """Queue bytes for stdin; close it after the last."""

@@ -23,7 +23,6 @@ class Kept(Job):
         """Id of the open question; 0 if there is none."""
         self._line = bytearray()
         self._stderr = b""
-        self._why = b""
         # A piece of the answer that ends when the process does.
         loop.outbox.put({"id": id, "kind": b"data"})
 
@@ -54,9 +53,11 @@ class Kept(Job):
             self._asked = 0
             self._line.clear()
         elif len(self._line) > LINE_LIMIT:
-            self._why = b"its answer is longer than %d bytes" % LINE_LIMIT
             self._line.clear()
-            self.loop.soon(self.die)
+            self.loop.soon(self._give_up)
+
+    def _give_up(self) -> None:
+        self.end_for(b"its answer is longer than %d bytes" % LINE_LIMIT)
 
     def cancel(self) -> None:
         """Kill it."""
@@ -69,5 +70,5 @@ class Kept(Job):
         self._report(self.id)
 
     def _report(self, id: int) -> None:
-        fields = {"id": id, "kind": b"died", "code": self.exit_code, "why": self._why}
+        fields = {"id": id, "kind": b"died", "code": self.exit_code, "why": self.why}
         self.loop.outbox.put(fields, self._stderr)

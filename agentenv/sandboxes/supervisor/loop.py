@@ -16,6 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from agentenv.sandboxes.supervisor.crowding import Crowding
     from agentenv.sandboxes.supervisor.jobs import Job
     from agentenv.sandboxes.supervisor.sources import Source
 
@@ -50,6 +51,7 @@ class Loop:
         self.jobs: dict[int, Job] = {}
         self.sources: dict[int, Source] = {}
         self.stopping: set[Stopping] = set()
+        self.watches: list[Crowding] = []
         self._source = source
         self._sink = sink
         self._epoll = select.epoll()
@@ -157,8 +159,8 @@ class Loop:
             if alarm.wake_at <= self.now():
                 alarm.on_time()
 
-    def _alarms(self) -> list[Job | Stopping]:
-        return [*self.jobs.values(), *self.stopping]
+    def _alarms(self) -> list[Job | Stopping | Crowding]:
+        return [*self.jobs.values(), *self.stopping, *self.watches]
 
     def _fill(self) -> None:
         for request, source in list(self.sources.items()):

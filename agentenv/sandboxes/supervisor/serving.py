@@ -10,13 +10,14 @@ import sys
 from agentenv.sandboxes.supervisor import usage
 from agentenv.sandboxes.supervisor.background import Background
 from agentenv.sandboxes.supervisor.command import Command
+from agentenv.sandboxes.supervisor.crowding import Crowding
 from agentenv.sandboxes.supervisor.frames import PREFIX, FrameError, decode, number, sizes, text, texts
 from agentenv.sandboxes.supervisor.kept import Kept
 from agentenv.sandboxes.supervisor.kernel import become_supervisor
 from agentenv.sandboxes.supervisor.loop import Loop
 from agentenv.sandboxes.supervisor.outbox import HarnessGone
 from agentenv.sandboxes.supervisor.sources import Clearing, Measuring, Sending, Snapshot, refuse
-from agentenv.sandboxes.supervisor.spawning import MARK, Child, Limits, NotStarted, spawn
+from agentenv.sandboxes.supervisor.spawning import MARK, Child, Limits, NotStarted, OomScore, spawn
 from agentenv.sandboxes.supervisor.workspace import Workspace, Writing
 
 TYPE_CHECKING = False
@@ -35,8 +36,9 @@ _LISTED = 1000
 class Server:
     """Takes requests from the loop's stream. What fails is answered as such; bytes that are no frame end it all."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, oom_score: OomScore) -> None:
         self._loop = loop
+        self._oom_score = oom_score
         self._outbox = loop.outbox
         self._buffer = bytearray()
         self._writings: dict[int, Writing] = {}
@@ -46,8 +48,6 @@ class Server:
         self._limits: Limits
         self._env: dict[bytes, bytes] = {}
         self._output_bytes = 0
-        self._sized = False
-        """Whether the workspace is a file system of its own."""
         self._handlers: dict[bytes, Callable[[int, Fields, bytes], None]] = {
             b"setup": self._setup,
             b"run": self._run,
@@ -120,11 +120,17 @@ class Server:
             file_bytes=number(fields, "file_bytes"),
             open_files=number(fields, "open_files"),
             processes=number(fields, "processes"),
+            oom_score=self._oom_score,
         )
         self._limits.apply_to_all()
         self._output_bytes = number(fields, "output_bytes")
-        self._workspace = Workspace(text(fields, "workspace"), number(fields, "file_bytes"))
-        self._sized = bool(number(fields, "workspace_files"))
+        self._workspace = Workspace(
+            text(fields, "workspace"),
+            file_bytes=number(fields, "file_bytes"),
+            max_files=number(fields, "workspace_files"),
+        )
+        if self._workspace.max_files:
+            self._loop.watches.append(Crowding(self._loop, self._workspace))
         self._env = dict(pair.split(b"=", 1) for pair in texts(fields, "env"))
         os.close(self._workspace.folder(b"."))  # fails here where the kernel is too old for openat2
         self._done(id)
@@ -290,8 +296,9 @@ class Server:
 
     def _usage(self, id: int, _fields: Fields, _payload: bytes) -> None:
         used = usage.measure()
-        if self._sized:
-            self._outbox.put({"id": id, "kind": b"end", **used, **usage.measure_file_system(self._workspace.fd)})
+        if self._workspace.max_files:
+            sizes = {"bytes": self._workspace.count_bytes(), "files": self._workspace.count()}
+            self._outbox.put({"id": id, "kind": b"end", **used, **sizes})
         else:
             self._workspace.unlock()
             self._loop.sources[id] = Measuring(self._outbox, id, self._workspace.fd, used)
@@ -308,6 +315,7 @@ def main(watched: list[str]) -> None:
     Args:
         watched: Numbers of descriptors that become readable when the harness is gone (a pidfd of it).
     """
+    oom_score = OomScore()
     become_supervisor()
     os.umask(0o022)
     for stream in (0, 1):
@@ -317,7 +325,7 @@ def main(watched: list[str]) -> None:
         os.set_inheritable(fd, False)
         loop.watch(fd, select.EPOLLIN, _gone)
     try:
-        loop.run(Server(loop).on_input)
+        loop.run(Server(loop, oom_score).on_input)
     except HarnessGone:
         loop.kill_everyone()
         os._exit(0)

@@ -27,16 +27,54 @@ _RESTORED = (
     signal.SIGTERM,
     signal.SIGHUP,
 )
-_OOM_SCORE = b"500"
+_OOM_SCORE, _MOST_OOM_SCORE = 500, 1000
 """The kernel, short of memory, is to take a command before the supervisor."""
+
+
+class OomScore:
+    """The supervisor's own score, which children inherit; opened before the process becomes untraceable.
+
+    That of a child cannot be set from here: right after its start it belongs to root, as what is untraceable does.
+    """
+
+    __slots__ = ("_fd", "_lent", "_own")
+
+    def __init__(self) -> None:
+        try:
+            self._fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            self._fd = -1  # not ours to say here
+            return
+        own = int(os.read(self._fd, 16))
+        self._own, self._lent = b"%d" % own, b"%d" % min(own + _OOM_SCORE, _MOST_OOM_SCORE)
+
+    def lend(self) -> None:
+        """Put on the score of children."""
+        if self._fd >= 0:
+            os.pwrite(self._fd, self._lent, 0)
+
+    def take_back(self) -> None:
+        """Put it off again."""
+        if self._fd >= 0:
+            os.pwrite(self._fd, self._own, 0)
 
 
 class Limits:
     """Limits of every child, from the harness."""
 
-    __slots__ = ("address_space", "cpu_s", "file_bytes", "open_files", "processes")
+    __slots__ = ("address_space", "cpu_s", "file_bytes", "oom_score", "open_files", "processes")
 
-    def __init__(self, *, address_space: int, cpu_s: int, file_bytes: int, open_files: int, processes: int) -> None:
+    def __init__(
+        self,
+        *,
+        address_space: int,
+        cpu_s: int,
+        file_bytes: int,
+        open_files: int,
+        processes: int,
+        oom_score: OomScore,
+    ) -> None:
+        self.oom_score = oom_score
         self.address_space = address_space
         self.cpu_s = cpu_s
         self.file_bytes = file_bytes
@@ -60,12 +98,14 @@ class Limits:
         for which, value in self._lent():
             hard = resource.getrlimit(which)[1]
             resource.setrlimit(which, (_at_most(value, hard), hard))
+        self.oom_score.lend()
 
     def take_back(self) -> None:
         """Put it off again."""
         for which, _ in self._lent():
             hard = resource.getrlimit(which)[1]
             resource.setrlimit(which, (hard, hard))
+        self.oom_score.take_back()
 
     def _lent(self) -> tuple[tuple[int, int], ...]:
         return (resource.RLIMIT_CPU, self.cpu_s), (resource.RLIMIT_NOFILE, self.open_files)
@@ -74,14 +114,6 @@ class Limits:
         """Make what a new child inherited final. One that is quick to raise it gains time and files, no memory."""
         for which, value in self._lent():
             _limit(pid, which, value)
-        try:
-            fd = os.open(b"/proc/%d/oom_score_adj" % pid, os.O_WRONLY | os.O_CLOEXEC)
-        except OSError:
-            return  # not ours to say for a program that may not be read
-        try:
-            os.write(fd, _OOM_SCORE)
-        finally:
-            os.close(fd)
 
 
 def _limit(pid: int, which: int, value: int) -> None:

@@ -29,15 +29,6 @@ def measure() -> dict[str, int | bytes]:
     return {"processes": alive, "cpu_micros": int(cpu_s * 1e6), "memory": pages * page}
 
 
-def measure_file_system(fd: int) -> dict[str, int | bytes]:
-    """Give the fields of an answer: bytes and entries on a file system of its own, without its root."""
-    about = os.fstatvfs(fd)
-    return {
-        "bytes": (about.f_blocks - about.f_bfree) * about.f_frsize,
-        "files": max(0, about.f_files - about.f_ffree - 1),
-    }
-
-
 def _stat(pid: int) -> list[bytes]:
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)

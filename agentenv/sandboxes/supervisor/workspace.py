@@ -19,12 +19,29 @@ _SAFE = os.O_NONBLOCK | os.O_NOCTTY
 class Workspace:
     """One folder, held open."""
 
-    __slots__ = ("fd", "file_bytes")
+    __slots__ = ("fd", "file_bytes", "max_files")
 
-    def __init__(self, path: bytes, file_bytes: int) -> None:
+    def __init__(self, path: bytes, *, file_bytes: int, max_files: int) -> None:
         self.fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.file_bytes = file_bytes
         """Most bytes one written file may have."""
+        self.max_files = max_files
+        """Most files, folders and links; 0 where the workspace is a folder on a larger file system."""
+
+    def count(self) -> int:
+        """Give the files, folders and links of a workspace that is a file system of its own."""
+        about = os.fstatvfs(self.fd)
+        return max(0, about.f_files - about.f_ffree - 1)
+
+    def count_bytes(self) -> int:
+        """Give the space taken up in such a workspace."""
+        about = os.fstatvfs(self.fd)
+        return (about.f_blocks - about.f_bfree) * about.f_frsize
+
+    @property
+    def overcrowded(self) -> bool:
+        """Whether there are more than there may be."""
+        return self.max_files > 0 and self.count() > self.max_files
 
     def folder(self, path: bytes) -> int:
         """Open a folder to change into."""
@@ -67,6 +84,8 @@ class Workspace:
 
     def create(self, path: bytes) -> Writing:
         """Open a file for writing from its start, with the folders it needs."""
+        if self.overcrowded:
+            raise OSError(errno.ENOSPC, "the workspace has too many files")
         parent = os.path.dirname(path)
         if parent:
             self._make_folders(parent)

@@ -1,0 +1,131 @@
+"""What is used is limited, measured and held back, in a bubblewrap sandbox: workspace, memory, background output."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from agentenv.core.sandbox import ProcessDied, SandboxLimits, SandboxSpec
+from agentenv.sandboxes.bwrap import BwrapProvider
+from agentenv.testing.contracts.sandbox import alive, patience, python, shell
+from agentenv.testing.stores import InMemoryBlobs
+
+
+@pytest.fixture
+async def provider():
+    async with BwrapProvider() as provider:
+        yield provider
+
+
+@pytest.fixture
+async def sandbox(provider):
+    async with await provider.lease(SandboxSpec(), patience()) as sandbox:
+        yield sandbox
+
+
+async def test_workspace_has_a_size(provider):
+    """By the kernel, whatever the number of files; and a file that is written through the harness meets it too."""
+    limits = SandboxLimits(workspace_bytes=4 << 20)
+    async with await provider.lease(SandboxSpec(limits=limits), patience()) as sandbox:
+        done = await shell(sandbox, "for i in 1 2 3 4 5 6 7 8; do head -c 1M /dev/zero > f$i; done; cat f* | wc -c")
+        assert b"No space left" in done.stderr.head
+        assert int(done.stdout.head) <= 4 << 20
+        with pytest.raises(OSError, match="No space left") as refused:
+            await sandbox.write("more", bytes(1 << 20))
+        assert refused.value.errno == errno.ENOSPC
+        assert (await sandbox.usage()).workspace_bytes <= 4 << 20
+        assert (await shell(sandbox, "rm f*; echo x > f && cat f")).stdout.head == b"x\n"
+
+
+async def test_workspace_has_a_number_of_files(provider):
+    """Who makes too many is killed and told; who then removes some is not; nor can the harness make more."""
+    limits = SandboxLimits(workspace_files=500)
+    many = "for n in range(200_000): open(str(n), 'w').close()"
+    async with await provider.lease(SandboxSpec(limits=limits), patience()) as sandbox:
+        await sandbox.write(".many.py", many.encode())
+        command = ["python3", "-I", "-S", ".many.py"]
+        done = await sandbox.run(command, deadline=patience(), timeout_s=30)
+        assert (done.exit_code, done.timed_out) == (137, False)
+        assert b"the workspace may have 500 files" in done.stderr.head
+        assert (await sandbox.usage()).workspace_files < 100_000
+        with pytest.raises(OSError, match="too many files"):
+            await sandbox.write("more", b"")
+        assert (await shell(sandbox, "ls | head -c 1 | wc -c; sleep 0.1; find . -name '[0-9]*' -delete")).exit_code == 0
+        kept = await sandbox.start(["sh", "-c", "read x; exec python3 -I -S .many.py"], deadline=patience())
+        with pytest.raises(ProcessDied, match="may have 500 files"):
+            await kept.request(b"go", patience())
+        await shell(sandbox, "find . -name '[0-9]*' -delete")
+        async with await sandbox.spawn(command, deadline=patience()) as process:
+            assert await process.wait(patience()) == 137
+            assert b"may have 500 files" in (await process.read(patience()))[1]
+
+
+async def test_workspace_on_disk_is_measured_by_looking(provider):
+    limits = SandboxLimits(workspace_bytes=None)
+    async with await provider.lease(SandboxSpec(limits=limits), patience()) as sandbox:
+        await shell(sandbox, "mkdir -p a/b; head -c 100000 /dev/zero > a/b/f; chmod 000 a/b; ln -s nowhere link")
+        used = await sandbox.usage()
+        assert used.workspace_files == 4
+        assert used.workspace_bytes >= 100_000
+        await sandbox.restore({}, InMemoryBlobs())
+        assert await sandbox.list() == []
+        assert (await sandbox.usage()).workspace_files == 0
+
+
+async def test_use_of_cpu_and_memory_is_seen(sandbox):
+    """Of what runs, and of what has ended."""
+    burn = "import time\nblock = bytearray(50 << 20)\nwhile time.process_time() < 0.3: pass\n"
+    await sandbox.write("burn.py", (burn + "print(flush=True); time.sleep(1000)").encode())
+    async with await sandbox.spawn(["python3", "-I", "-S", "burn.py"], deadline=patience()) as process:
+        assert await process.read(patience()) == ("out", b"\n")
+        used = await sandbox.usage()
+        assert used.cpu_s >= 0.25  # counted in ticks
+        assert used.memory_bytes >= 50 << 20
+        assert used.processes == 1
+    await python(sandbox, burn)
+    assert (await sandbox.usage()).cpu_s >= 0.5
+
+
+async def test_background_flood_waits_in_the_sandbox(sandbox):
+    """An endless writer nobody reads stops at the size of its pipe, while everything else goes on."""
+    async with await sandbox.spawn("yes | tee copy >/dev/stderr", deadline=patience()) as process:
+        seen, sizes = await process.read(patience()), []
+        assert seen[0] == "err"
+        while len(sizes) < 3 or sizes[-1] != sizes[-3]:
+            await shell(sandbox, "sleep 0.1")
+            sizes.append((await shell(sandbox, "stat -c %s copy")).stdout.head)
+        assert int(sizes[-1]) < len(seen[1]) + (1 << 20)
+        for _ in range(20):
+            assert (await process.read(patience()))[0] == "err"
+    assert await alive(sandbox) == []
+
+
+async def test_background_processes_end_with_all_they_left(sandbox):
+    """And their last words are there."""
+    async with await sandbox.spawn("(setsid sleep 1000 &); echo out; echo err >&2", deadline=patience()) as process:
+        assert await process.wait(patience()) == 0
+        assert await alive(sandbox) == []
+        assert {await process.read(patience()), await process.read(patience())} == {
+            ("out", b"out\n"),
+            ("err", b"err\n"),
+        }
+        assert await process.read(patience()) is None
+
+
+async def test_writing_to_who_closed_its_stdin(sandbox):
+    async with await sandbox.spawn("exec <&-; echo closed; sleep 1000", deadline=patience()) as process:
+        assert await process.read(patience()) == ("out", b"closed\n")
+        with pytest.raises(ProcessDied, match="closed its stdin"):
+            await process.write(b"x", patience())
+        assert process.alive
+
+
+async def test_commands_die_before_the_supervisor(sandbox):
+    """Short of memory, the kernel takes them first."""
+    done = await shell(sandbox, "cat /proc/self/oom_score_adj")
+    assert int(done.stdout.head) >= 500
+
+
+async def test_what_it_wrote_before_the_timeout_is_kept(sandbox):
+    done = await shell(sandbox, "echo first; echo second >&2; sleep 1000; echo third", timeout_s=0.3)
+    assert (done.timed_out, done.stdout.head, done.stderr.head) == (True, b"first\n", b"second\n")
