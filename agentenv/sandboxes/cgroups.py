@@ -173,6 +173,18 @@ def find_cgroups(
     return Cgroups(missing="; ".join(reasons))
 
 
+def group_of(pid: int, *, mounts: Path = Path("/proc/self/mountinfo")) -> Cgroup | None:
+    """Find the group that counts the memory of a process, made by somebody else; None where it cannot be seen."""
+    try:
+        groups = _memberships(Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8"))
+        places = _mounts(mounts.read_text(encoding="utf-8"))
+    except OSError:
+        return None
+    controller, version = ("memory", 1) if "memory" in groups else ("", 2)
+    folder = _folder(controller, groups, places)
+    return None if folder is None else Cgroup(version, (folder,))
+
+
 def _candidates_v2(groups: Mapping[str, str], places: Mapping[str, tuple[Path, str]]) -> list[Cgroups]:
     own = _folder("", groups, places)
     if own is None:

@@ -33,17 +33,18 @@ from agentenv.core.lifetime import finish
 from agentenv.core.sandbox import SandboxLimits, SandboxSpec
 from agentenv.errors import SandboxFault
 from agentenv.sandboxes.bundle import supervisor_zip
+from agentenv.sandboxes.cgroups import Cgroup, group_of
 from agentenv.sandboxes.docker_engine import Engine, EngineFacts, Image, missing_image, remedy
 from agentenv.sandboxes.docker_image import (
     COMPILING,
     HOST,
     compiled_supervisor,
     host_image,
-    host_interpreter,
 )
 from agentenv.sandboxes.docker_leftovers import end_leftovers, owner_labels
 from agentenv.sandboxes.docker_stream import Stream, attach
-from agentenv.sandboxes.launching import Container, Launch, Launcher
+from agentenv.sandboxes.host_system import SEARCH_PATH, UNPRIVILEGED_UID, interpreter
+from agentenv.sandboxes.launching import Container, Launch, Launcher, MemoryUse
 from agentenv.sandboxes.seccomp import build_filter
 from agentenv.sandboxes.supervised_provider import SupervisedProvider
 
@@ -51,9 +52,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
-
-UNPRIVILEGED_UID = 10001
-"""A bare number; no account is needed."""
 
 _AT_ONCE = 4
 """Calls to the engine. It is not quicker with more, and containers that start and end by the dozen trip it up."""
@@ -114,7 +112,7 @@ class DockerLauncher(Launcher):
     name = "docker"
     workspace_inside = "/workspace"
     environment = (
-        ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+        ("PATH", SEARCH_PATH),
         ("HOME", "/tmp"),
         ("TMPDIR", "/tmp"),
         ("USER", "sandbox"),
@@ -129,7 +127,6 @@ class DockerLauncher(Launcher):
         self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="agentenv-docker")
         self._ready: _Ready | None = None
         self._preparing = asyncio.Lock()
-        self._sweeping: asyncio.Future[None] | None = None
 
     # Starting.
 
@@ -155,7 +152,7 @@ class DockerLauncher(Launcher):
             await container.step(self.engine.create, name, config)
             stream = await attach(self.engine.address, self.engine.facts().api, name)
             container.stream = stream
-            await container.step(self.engine.start, name)
+            container.group = await container.step(self._start, name)
         except BaseException:
             if stream is not None:
                 stream.writer.transport.abort()
@@ -164,6 +161,13 @@ class DockerLauncher(Launcher):
                 _log.warning("removing the container %s takes longer than %.0f s", name, _CLEANUP_S)
             raise
         return stream, container
+
+    def _start(self, name: str) -> Cgroup | None:
+        """Start a container; give the group that counts for it, where it is on this machine. Blocking."""
+        started = self.engine.start(name)
+        group = group_of(started.pid)
+        # Another machine's process of that number is somebody else here.
+        return group if group is not None and started.id in str(group.folders[0]) else None
 
     def _config(
         self, image: Image, mounts: tuple[dict[str, Any], ...], limits: SandboxLimits, workspace: Path | None
@@ -225,7 +229,6 @@ class DockerLauncher(Launcher):
                 )
                 preamble = _SIZES.pack(len(machine_filter), len(supervisor)) + machine_filter + supervisor
                 self._ready = _Ready(facts=facts, image=image, mounts=mounts, preamble=preamble)
-                self._sweeping = asyncio.ensure_future(self.call(end_leftovers, self.engine))
         return self._ready
 
     async def _host(self) -> tuple[Image, tuple[dict[str, Any], ...], bytes]:
@@ -241,7 +244,7 @@ class DockerLauncher(Launcher):
             image = await self.call(self.engine.image, made.name)
         if image is None:
             raise SandboxFault(f"the Docker Engine does not have the image {made.name} that was just imported")
-        return image, made.mounts, await self.call(supervisor_zip, host_interpreter())
+        return image, made.mounts, await self.call(supervisor_zip, interpreter())
 
     async def _named(self, name: str, lease: Path) -> tuple[Image, tuple[dict[str, Any], ...], bytes]:
         image = await self.call(self.engine.image, name)
@@ -261,6 +264,17 @@ class DockerLauncher(Launcher):
 
     def remedy(self, said: str) -> str:
         return remedy(said)
+
+    def sweep(self) -> list[Path]:
+        try:
+            self.engine.facts()
+        except SandboxFault:
+            return []  # the start that is under way says why
+        try:
+            return list(map(Path, end_leftovers(self.engine)))
+        except SandboxFault as error:
+            _log.warning("containers of dead processes could not be removed: %s", error)
+            return []
 
     def identity(self) -> dict[str, str]:
         facts = self.engine.facts()
@@ -282,12 +296,8 @@ class DockerLauncher(Launcher):
         """Make a blocking call in one of a few threads."""
         return asyncio.get_running_loop().run_in_executor(self._threads, lambda: work(*args, **kwargs))
 
-    async def aclose(self) -> None:
-        """Wait for the end of what dead harnesses left, and close the connections."""
-        if self._sweeping is not None:
-            await asyncio.wait([self._sweeping])
-            if (error := self._sweeping.exception()) is not None:
-                _log.warning("containers of dead processes could not be removed: %s", error)
+    def close(self) -> None:
+        """Close the connections; calls that are under way go on to their end."""
         self._threads.shutdown(wait=False)
         self.engine.close()
 
@@ -297,6 +307,7 @@ class DockerContainer(Container):
 
     def __init__(self, launcher: DockerLauncher, name: str) -> None:
         self.stream: Stream | None = None
+        self.group: Cgroup | None = None
         self._launcher = launcher
         self._name = name
         self._step: asyncio.Future[Any] | None = None
@@ -332,6 +343,9 @@ class DockerContainer(Container):
     def last_words(self) -> str:
         return "" if self.stream is None else self.stream.attached.words.decode(errors="replace").strip()
 
+    def memory(self) -> MemoryUse | None:
+        return None if self.group is None else self.group.memory()
+
 
 class DockerProvider(SupervisedProvider):
     """Leases containers."""
@@ -361,7 +375,7 @@ class DockerProvider(SupervisedProvider):
 
     async def aclose(self) -> None:
         await super().aclose()
-        await self._docker.aclose()
+        self._docker.close()
 
 
 def _imported(engine: Engine, archive: bytes, repository: str, tag: str) -> None:

@@ -60,6 +60,15 @@ class Found:
     labels: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A running container."""
+
+    id: str
+    pid: int
+    """Of its first process, as the engine's machine counts."""
+
+
 class Engine:
     """One engine. Connects at the first call; may be used by several threads at once."""
 
@@ -126,12 +135,13 @@ class Engine:
             except ImageNotFound as error:
                 raise SandboxFault.permanent(missing_image(config["Image"])) from error
 
-    def start(self, name: str) -> int:
-        """Start a created container; give the process id of its first process, as the engine's machine counts."""
+    def start(self, name: str) -> Started:
+        """Start a created container."""
         client = self._connected()
         with _explained("cannot start a container"):
             client.start(name)
-            return int(client.inspect_container(name)["State"]["Pid"])
+            about: dict[str, Any] = client.inspect_container(name)
+        return Started(id=about["Id"], pid=about["State"]["Pid"])
 
     def end(self, name: str) -> None:
         """Kill a container and wait until the engine has removed it; nothing if it is not there.

@@ -12,26 +12,22 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import tarfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from agentenv.errors import SandboxFault
 from agentenv.sandboxes.bundle import COMPILER, compiler_input, packed
 from agentenv.sandboxes.docker_stream import Stream
+from agentenv.sandboxes.host_system import account_files, system_folders, system_links, system_settings
 
 HOST = "host"
 """Instead of an image's name: this machine's ``/usr``."""
 
 _REPOSITORY = "agentenv/host-usr"
 _FOLDERS = ("usr", "etc", "etc/alternatives", "proc", "sys", "dev", "tmp", "run", "var", "workspace")
-_OPEN_FOLDERS = {"tmp": 0o1777, "workspace": 0o700}
-"""What is mounted over these takes over their modes."""
-_BESIDE_USR = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-_SHARED = ("/usr", "/etc/alternatives", "/etc/ld.so.cache")
-"""Of this machine, seen inside read-only."""
+_MODES = {"tmp": 0o1777, "workspace": 0o700}
+"""What is mounted over these takes over their modes; of all others it is 0755."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,50 +55,26 @@ class HostImage:
 def host_image(uid: int) -> HostImage:
     """Describe it, for sandboxes that run as this user."""
     whole = io.BytesIO()
-    shared = [path for path in _SHARED if Path(path).exists()]
+    shared = (*system_folders(), *system_settings())
     with tarfile.open(fileobj=whole, mode="w") as archive:
-        for folder in _FOLDERS:
+        for folder in dict.fromkeys((*_FOLDERS, *(path.strip("/") for path in system_folders()))):
             archive.addfile(_entry(folder, tarfile.DIRTYPE))
-        for name in _BESIDE_USR:
-            path = Path("/", name)
-            if path.is_symlink():
-                archive.addfile(_entry(name, tarfile.SYMTYPE, link=str(path.readlink())))
-            elif path.is_dir():  # on systems older than the merge into /usr
-                archive.addfile(_entry(name, tarfile.DIRTYPE))
-                shared.append(str(path))
-        archive.addfile(_entry("var/tmp", tarfile.SYMTYPE, link="/tmp"))
-        for name, content in (
-            ("etc/passwd", f"root:x:0:0::/:/bin/sh\nsandbox:x:{uid}:{uid}::/tmp:/bin/sh\n"),
-            ("etc/group", f"root:x:0:\nsandbox:x:{uid}:\n"),
-            ("etc/ld.so.cache", ""),
-        ):
-            entry = _entry(name, tarfile.REGTYPE)
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content.encode()))
+        for path, target in (*system_links(), ("/var/tmp", "/tmp")):
+            archive.addfile(_entry(path.strip("/"), tarfile.SYMTYPE, link=target))
+        for path, content in {**account_files(uid), "/etc/ld.so.cache": b""}.items():
+            archive.addfile(_entry(path.strip("/"), tarfile.REGTYPE, size=len(content)), io.BytesIO(content))
     return HostImage(archive=whole.getvalue(), mounts=tuple(map(_mount, shared)))
 
 
-def _entry(name: str, kind: bytes, *, link: str = "") -> tarfile.TarInfo:
+def _entry(name: str, kind: bytes, *, link: str = "", size: int = 0) -> tarfile.TarInfo:
     entry = tarfile.TarInfo(name)
-    entry.type, entry.linkname = kind, link
-    entry.mode = 0o644 if kind == tarfile.REGTYPE else _OPEN_FOLDERS.get(name, 0o755)
+    entry.type, entry.linkname, entry.size = kind, link, size
+    entry.mode = 0o644 if kind == tarfile.REGTYPE else _MODES.get(name, 0o755)
     return entry
 
 
 def _mount(path: str) -> dict[str, Any]:
     return {"Type": "bind", "Source": path, "Target": path, "ReadOnly": True}
-
-
-def host_interpreter() -> str:
-    """Give the Python of ``/usr``.
-
-    Raises:
-        SandboxFault: There is none; permanent.
-    """
-    for path in ("/usr/bin/python3", "/usr/local/bin/python3"):
-        if os.access(path, os.X_OK):
-            return path
-    raise SandboxFault.permanent("no Python below /usr. Remedy: apt-get install python3, or name an image that has one")
 
 
 COMPILING = ("python3", "-I", "-S", "-c", COMPILER)

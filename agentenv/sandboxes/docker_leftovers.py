@@ -18,8 +18,8 @@ def owner_labels() -> dict[str, str]:
     return {OWNER_LABEL: here.prefix, "agentenv.boot": here.boot, _USER_LABEL: str(os.geteuid())}
 
 
-def end_leftovers(engine: Engine) -> None:
-    """End the containers of our user whose owner is certain to be gone. Blocking.
+def end_leftovers(engine: Engine) -> list[str]:
+    """End the containers of our user whose owner is certain to be gone; give their names. Blocking.
 
     Of another user's processes it may not be seen whether they are alive.
 
@@ -27,7 +27,11 @@ def end_leftovers(engine: Engine) -> None:
         SandboxFault: The engine refuses, or is gone.
     """
     here = Owner.this_process()
-    for found in engine.containers(f"{_USER_LABEL}={os.geteuid()}"):
-        owner = Owner.of(f"{found.labels.get(OWNER_LABEL, '')}x")
-        if owner is not None and owner.is_gone(here):
-            engine.end(found.name)
+    dead = [
+        found.name
+        for found in engine.containers(f"{_USER_LABEL}={os.geteuid()}")
+        if (owner := Owner.of(f"{found.labels.get(OWNER_LABEL, '')}x")) is not None and owner.is_gone(here)
+    ]
+    for name in dead:
+        engine.end(name)
+    return dead
