@@ -43,6 +43,7 @@ from agentenv.sandboxes.launching import Launch, Launcher
 from agentenv.sandboxes.process_container import ProcessContainer, memory_file, open_this_process
 from agentenv.sandboxes.seccomp import build_filter
 from agentenv.sandboxes.supervised_provider import SupervisedProvider
+from agentenv.sandboxes.workspaces import marked
 
 _PROGRAMS = f"{SEARCH_PATH}:/usr/sbin:/sbin"
 _SUPERVISOR = "/run/supervisor.zip"
@@ -192,7 +193,8 @@ class BwrapProvider(SupervisedProvider):
 
 def _named_after(lease: Path) -> tuple[str, ...]:
     """Arguments without effect inside, by which bubblewrap is found when the owner of the lease is dead."""
-    return "--setenv", "AGENTENV_LEASE", str(lease), "--unsetenv", "AGENTENV_LEASE"
+    name, value = marked(lease)
+    return "--setenv", name, value, "--unsetenv", name
 
 
 def _workspace(folder: Path | None, limits: SandboxLimits, inside: str) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from agentenv.sandboxes.host_system import UNPRIVILEGED_UID, interpreter, system
 from agentenv.sandboxes.launching import Launch, Launcher
 from agentenv.sandboxes.process_container import ProcessContainer, memory_file, open_this_process
 from agentenv.sandboxes.warden.kernel import landlock_version
+from agentenv.sandboxes.workspaces import marked
 
 if TYPE_CHECKING:
     from agentenv.sandboxes.warden.settings import Settings
@@ -84,7 +85,7 @@ class WardenLauncher(Launcher):
             }
             file = memory_file(marshal.dumps(whole, 2), given)
             entry = WARDEN_ENTRY.format(zip=f"/proc/self/fd/{code}")
-            return [interpreter(), "-I", "-S", "-B", "-c", entry, str(file), str(lease)]
+            return [interpreter(), "-I", "-S", "-B", "-c", entry, str(file), *marked(lease)]
 
         return ProcessContainer.start(command, stream=stream.fileno(), group=group)
 

@@ -7,7 +7,9 @@ other containers, about whose processes it cannot know.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -17,12 +19,15 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from agentenv.sandboxes.removal import remove_tree
 
 _log = logging.getLogger(__name__)
 
 _PREFIX = "agentenv-sandbox"
+_MARK = "AGENTENV_LEASE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,19 +121,65 @@ def sweep_workspaces(root: Path) -> list[Path]:
     return removed
 
 
-def _kill_leftovers(names: set[bytes]) -> None:
-    """Kill launchers whose owner died and that are still there, with their children: their command line has the folder.
+def marked(lease: Path) -> tuple[str, str]:
+    """Two arguments, next to one another, by which a launcher is found when the owner of its lease is dead."""
+    return _MARK, str(lease)
 
-    There are none as long as supervisors work; this is for the day when one hangs.
+
+def _kill_leftovers(names: set[bytes]) -> None:
+    """Kill launchers whose owner died and that are still there, with their children.
+
+    There are none as long as supervisors work; this is for the day when one hangs. A process that only names the
+    folder, such as that of a person who looks into it, is none.
     """
     for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if any(name in (process / "cmdline").read_bytes() for name in names):
-                children = (process / "task" / process.name / "children").read_text(encoding="ascii")
-                for pid in (process.name, *children.split()):
-                    os.kill(int(pid), signal.SIGKILL)
-        except OSError:
-            continue  # ended meanwhile, or somebody else's
+        with contextlib.suppress(OSError):  # ended meanwhile, or somebody else's
+            _kill_launcher(int(process.name), names)
+
+
+def _kill_launcher(pid: int, names: set[bytes]) -> None:
+    """Kill a process if it is a launcher; what is looked at is held by a descriptor, so that no other gets its number.
+
+    Raises:
+        OSError: It is gone, or not ours.
+    """
+    with _Held(pid) as launcher:
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if not any(
+            mark == os.fsencode(_MARK) and os.path.basename(lease) in names  # noqa: PTH119 - bytes
+            for mark, lease in itertools.pairwise(arguments)
+        ):
+            return
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+        with contextlib.ExitStack() as stack:
+            held = [stack.enter_context(_Held(int(child))) for child in children]
+            ours = [child for child in held if child.is_child_of(pid)]
+            for process in (launcher, *ours):
+                process.kill()
+
+
+class _Held:
+    """A process, whose number is not given to another one meanwhile: signals go to this one or to none."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._fd = os.pidfd_open(pid)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._fd)
+
+    def is_child_of(self, pid: int) -> bool:
+        fields = _fields(self._pid)
+        return fields is not None and fields[1] == str(pid)
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._fd, signal.SIGKILL)
 
 
 def _is_ours(path: Path) -> bool:
@@ -139,9 +190,14 @@ def _is_ours(path: Path) -> bool:
 
 
 def _started(pid: int) -> str | None:
+    fields = _fields(pid)
+    return None if fields is None or fields[0] in "ZX" else fields[19]
+
+
+def _fields(pid: int) -> list[str] | None:
+    """Give what the kernel says of a process, from its state on; None if there is none."""
     try:
         about = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    state, *others = about[about.rindex(")") + 2 :].split()
-    return None if state in "ZX" else others[18]
+    return about[about.rindex(")") + 2 :].split()

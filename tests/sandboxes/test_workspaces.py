@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from agentenv.sandboxes.removal import remove_tree
-from agentenv.sandboxes.workspaces import Owner, make_workspace, sweep_workspaces
+from agentenv.sandboxes.workspaces import Owner, make_workspace, marked, sweep_workspaces
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_sweep_removes_the_dead_and_spares_the_rest(tmp_path, dead):
 def test_sweep_kills_launchers_of_a_dead_owner(tmp_path, dead):
     """With what they started."""
     path = folder_of(dead, tmp_path)
-    command = ["sh", "-c", "sleep 1000 & echo $!; wait", str(path)]
+    command = ["sh", "-c", "sleep 1000 & echo $!; wait", *marked(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as launcher:
         assert launcher.stdout is not None
         child = Path(f"/proc/{launcher.stdout.readline().strip()}/cmdline")
@@ -77,6 +77,19 @@ def test_sweep_kills_launchers_of_a_dead_owner(tmp_path, dead):
         assert launcher.wait(10) == -9
         assert launcher.stdout.read() == ""
     assert not child.exists() or child.read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["sh", "{path}"], ["sh", "--setenv", "{path}"], ["AGENTENV_LEASE={path}"], ["AGENTENV_LEASE {path}"], ["{path}x"]],
+)
+def test_sweep_spares_who_only_names_the_folder(tmp_path, dead, arguments):
+    """As a person does who looks into it while another collection starts."""
+    path = folder_of(dead, tmp_path)
+    command = ["sh", "-c", "read line; echo $line", *(each.format(path=path) for each in arguments)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert sweep_workspaces(tmp_path) == [path]
+        assert process.communicate("alive\n", timeout=10)[0] == "alive\n"
 
 
 def test_owner_that_is_a_zombie_is_gone(dead):
