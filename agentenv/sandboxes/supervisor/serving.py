@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import marshal
 import os
 import select
 import sys
@@ -26,9 +27,8 @@ if TYPE_CHECKING:
 
     from agentenv.sandboxes.supervisor.frames import Fields
 
-_REACH = (
-    "import sys; sys.path.insert(0, {zip!r}); from agentenv.sandboxes.supervisor.reach import main; main(sys.argv[1:])"
-)
+_REACH = "agentenv.sandboxes.supervisor.reach"
+_RUN_CODE = b"import marshal, sys; run = {}; exec(marshal.load(sys.stdin.buffer), run); run['main'](sys.argv[1:])"
 _LISTED = 1000
 """Entries of a folder in one frame."""
 
@@ -303,10 +303,11 @@ class Server:
             self._workspace.unlock()
             self._loop.sources[id] = Measuring(self._outbox, id, self._workspace.fd, used)
 
-    def _reach(self, id: int, fields: Fields, payload: bytes) -> None:
-        """Run the program that tries what can be reached, as a command."""
-        program = [os.fsencode(sys.executable), b"-I", b"-S", b"-c", _REACH.format(zip=sys.path[0]).encode()]
-        self._run(id, {**fields, "argv": [*program, *texts(fields, "argv")]}, payload)
+    def _reach(self, id: int, fields: Fields, _payload: bytes) -> None:
+        """Run the program that tries what can be reached, as a command; where it is kept, no command needs to see."""
+        code = marshal.dumps(__loader__.get_code(_REACH))
+        program = [os.fsencode(sys.executable), b"-I", b"-S", b"-c", _RUN_CODE]
+        self._run(id, {**fields, "argv": [*program, *texts(fields, "argv")]}, code)
 
 
 def main(watched: list[str]) -> None:
