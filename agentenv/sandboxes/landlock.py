@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentenv.core.sandbox import SandboxSpec
-from agentenv.sandboxes.host_system import SEARCH_PATH, system_folders, system_settings
+from agentenv.sandboxes.bundle import warden_zip
+from agentenv.sandboxes.host_system import SEARCH_PATH, interpreter, system_folders, system_settings
 from agentenv.sandboxes.launching import Launch
 from agentenv.sandboxes.seccomp import build_filter
 from agentenv.sandboxes.supervised_provider import SupervisedProvider
@@ -24,6 +25,8 @@ from agentenv.sandboxes.warden_launcher import WardenLauncher, no_settings
 if TYPE_CHECKING:
     from agentenv.sandboxes.warden.settings import Settings
 
+_CODE = "supervisor.zip"
+_UNCOUNTED = 1 << 30
 _USERS_SHARE = 16
 """Without a control group the kernel counts all of the user's processes: how many sandboxes' worth may run."""
 _SIGNALS_STAY_SINCE = 6
@@ -52,13 +55,21 @@ class BesideLauncher(WardenLauncher):
             "writable": [os.fsencode(folder), os.fsencode(temporary)],
         }
 
-    def described(self, launch: Launch, lease: Path) -> Launch:
+    def code(self, lease: Path, given: list[int]) -> str:
+        del given
+        file = lease / _CODE  # of the harness, in a folder that only it may write
+        file.write_bytes(warden_zip(interpreter()))
+        file.chmod(0o444)
+        return str(file)
+
+    def described(self, launch: Launch, spec: SandboxSpec, lease: Path) -> Launch:
         temporary = str(lease / "tmp")
         return replace(
             launch,
             workspace_inside=str(lease / "workspace"),
             environment=(("HOME", temporary), ("TMPDIR", temporary)),
-            counts_own_processes=False,
+            # The kernel would count the processes of all the user's sandboxes, and the files of the whole disk.
+            limits=replace(spec.limits, processes=_UNCOUNTED, workspace_bytes=None),
         )
 
     def remedy(self, said: str) -> str:
@@ -83,7 +94,10 @@ class LandlockLauncher(BesideLauncher):
         return {
             **super().settings(workspace, spec, lease),
             "filter": build_filter(platform.machine(), sockets=False),
-            "system_paths": [path.encode() for path in (*system_folders(), *system_settings(), *_ACCOUNTS)],
+            "system_paths": [
+                *(path.encode() for path in (*system_folders(), *system_settings(), *_ACCOUNTS)),
+                os.fsencode(lease / _CODE),
+            ],
         }
 
     def identity(self) -> dict[str, str]:

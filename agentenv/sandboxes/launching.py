@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentenv.core.sandbox import SandboxSpec
+from agentenv.core.sandbox import SandboxLimits, SandboxSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +49,8 @@ class Launch:
     """Where the workspace lies, for a launcher whose sandboxes do not all have it at one place."""
     environment: tuple[tuple[str, str], ...] = ()
     """What this sandbox has beside, or instead of, the launcher's."""
-    counts_own_processes: bool = True
-    """Whether the kernel counts the sandbox's processes by themselves, so that the supervisor can limit them. Without a
-    user namespace, all of the user's count, and the launcher has to see to it."""
+    limits: SandboxLimits | None = None
+    """What the supervisor is told, where it cannot enforce all that was asked for; None: all of it."""
 
 
 class Launcher(ABC):

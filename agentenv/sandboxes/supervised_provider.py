@@ -8,7 +8,6 @@ import logging
 import tempfile
 import time
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 
 from agentenv.core.deadline import Deadline, DeadlineReached
@@ -26,8 +25,6 @@ _log = logging.getLogger(__name__)
 
 _PROBE_S = 20.0
 _CLEANUP_S = 30.0
-_UNCOUNTED = 1 << 30
-"""Processes; as good as no limit."""
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -137,8 +134,7 @@ class SupervisedProvider(SandboxProvider):
         )
         self._open.add(sandbox)
         steps.callback(self._open.discard, sandbox)
-        limits = spec.limits if launch.counts_own_processes else replace(spec.limits, processes=_UNCOUNTED)
-        await sandbox.set_up(launch.workspace_inside or self._launcher.workspace_inside, limits)
+        await sandbox.set_up(launch.workspace_inside or self._launcher.workspace_inside, launch.limits or spec.limits)
         await _write_files(sandbox, spec)
         return sandbox
 

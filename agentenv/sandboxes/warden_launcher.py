@@ -46,9 +46,14 @@ class WardenLauncher(Launcher):
             OSError, SandboxFault: As `launch`.
         """
 
-    def described(self, launch: Launch, lease: Path) -> Launch:
-        """Add what is different from lease to lease."""
+    def code(self, lease: Path, given: list[int]) -> str:
+        """Put the warden's zip where it can be read, and give its path; descriptors to inherit go to ``given``."""
         del lease
+        return f"/proc/self/fd/{memory_file(warden_zip(interpreter()), given)}"
+
+    def described(self, launch: Launch, spec: SandboxSpec, lease: Path) -> Launch:
+        """Add what is different from lease to lease."""
+        del spec, lease
         return launch
 
     async def launch(self, workspace: Path | None, spec: SandboxSpec, *, lease: Path) -> Launch:
@@ -68,7 +73,7 @@ class WardenLauncher(Launcher):
             raise
         finally:
             theirs.close()
-        return self.described(Launch(reader=reader, writer=writer, container=container), lease)
+        return self.described(Launch(reader=reader, writer=writer, container=container), spec, lease)
 
     def _prepare(self) -> None:
         warden_zip(interpreter())
@@ -76,7 +81,6 @@ class WardenLauncher(Launcher):
 
     def _start(self, settings: Settings, group: Cgroup | None, stream: socket.socket, lease: Path) -> ProcessContainer:
         def command(told: int, given: list[int]) -> list[str]:
-            code = memory_file(warden_zip(interpreter()), given)
             whole: dict[str, Any] = {
                 **settings,
                 "told": told,
@@ -84,7 +88,7 @@ class WardenLauncher(Launcher):
                 "joins": [] if group is None else [os.fsencode(path) for path in group.joins],
             }
             file = memory_file(marshal.dumps(whole, 2), given)
-            entry = WARDEN_ENTRY.format(zip=f"/proc/self/fd/{code}")
+            entry = WARDEN_ENTRY.format(zip=self.code(lease, given))
             return [interpreter(), "-I", "-S", "-B", "-c", entry, str(file), *marked(lease)]
 
         return ProcessContainer.start(command, stream=stream.fileno(), group=group)
@@ -122,4 +126,5 @@ def no_settings() -> Settings:
         "system_paths": [],
         "writable": [],
         "files": {},
+        "code": b"",
     }

@@ -13,6 +13,7 @@ import os
 import resource
 import select
 import struct
+import sys
 import time
 
 from agentenv.sandboxes.supervisor import census, serving
@@ -171,6 +172,8 @@ def _fork(settings: Settings, confine: Callable[[Settings], None]) -> int:
 
 def _serve(settings: Settings, confine: Callable[[Settings], None]) -> None:
     confine(settings)
+    if settings["code"]:
+        sys.path[0] = settings["code"].decode()
     os.close(settings["told"])
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:

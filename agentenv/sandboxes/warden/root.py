@@ -8,6 +8,7 @@ What can be written: ``/workspace``, ``/tmp`` and ``/dev/shm``, each of a size o
 
 from __future__ import annotations
 
+import errno
 import os
 
 from agentenv.sandboxes.warden import kernel
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 _BASE = b"/tmp"
 """Where the new root is put together, before it takes the old one's place."""
-_ROOT_BYTES = 1 << 20
+_ROOT_BYTES = 4 << 20
 _DEVICES = (b"null", b"zero", b"full", b"random", b"urandom", b"tty")
 _DEVICE_LINKS = (
     (b"/proc/self/fd", b"fd"),
@@ -82,7 +83,8 @@ def _files(files: Mapping[bytes, bytes]) -> None:
     for path, content in files.items():
         fd = os.open(path.lstrip(b"/"), os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o444)
         try:
-            os.write(fd, content)
+            if os.write(fd, content) != len(content):
+                raise OSError(errno.ENOSPC, f"write {path.decode()}: {os.strerror(errno.ENOSPC)}")
         finally:
             os.close(fd)
 
