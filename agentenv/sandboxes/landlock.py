@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentenv.core.sandbox import SandboxSpec
-from agentenv.sandboxes.bundle import warden_zip
-from agentenv.sandboxes.host_system import SEARCH_PATH, interpreter, system_folders, system_settings
+from agentenv.sandboxes.host_system import SEARCH_PATH, system_folders, system_settings
 from agentenv.sandboxes.launching import Launch
 from agentenv.sandboxes.seccomp import build_filter
 from agentenv.sandboxes.supervised_provider import SupervisedProvider
@@ -25,7 +24,6 @@ from agentenv.sandboxes.warden_launcher import WardenLauncher, no_settings
 if TYPE_CHECKING:
     from agentenv.sandboxes.warden.settings import Settings
 
-_CODE = "supervisor.zip"
 _UNCOUNTED = 1 << 30
 _USERS_SHARE = 16
 """Without a control group the kernel counts all of the user's processes: how many sandboxes' worth may run."""
@@ -54,13 +52,6 @@ class BesideLauncher(WardenLauncher):
             "workspace": os.fsencode(folder),
             "writable": [os.fsencode(folder), os.fsencode(temporary)],
         }
-
-    def code(self, lease: Path, given: list[int]) -> str:
-        del given
-        file = lease / _CODE  # of the harness, in a folder that only it may write
-        file.write_bytes(warden_zip(interpreter()))
-        file.chmod(0o444)
-        return str(file)
 
     def described(self, launch: Launch, spec: SandboxSpec, lease: Path) -> Launch:
         temporary = str(lease / "tmp")
@@ -94,10 +85,7 @@ class LandlockLauncher(BesideLauncher):
         return {
             **super().settings(workspace, spec, lease),
             "filter": build_filter(platform.machine(), sockets=False),
-            "system_paths": [
-                *(path.encode() for path in (*system_folders(), *system_settings(), *_ACCOUNTS)),
-                os.fsencode(lease / _CODE),
-            ],
+            "system_paths": [path.encode() for path in (*system_folders(), *system_settings(), *_ACCOUNTS)],
         }
 
     def identity(self) -> dict[str, str]:

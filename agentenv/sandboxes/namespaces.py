@@ -17,11 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentenv.core.sandbox import SandboxSpec
-from agentenv.sandboxes.bundle import warden_zip
 from agentenv.sandboxes.host_system import (
     SEARCH_PATH,
     account_files,
-    interpreter,
     system_folders,
     system_links,
     system_settings,
@@ -33,7 +31,6 @@ from agentenv.sandboxes.warden_launcher import WardenLauncher, no_settings
 if TYPE_CHECKING:
     from agentenv.sandboxes.warden.settings import Settings
 
-_CODE = b"/run/supervisor.zip"
 _SHARED_MEMORY_BYTES = 16 << 20
 
 
@@ -65,11 +62,7 @@ class NamespacesLauncher(WardenLauncher):
             "shared_memory_bytes": min(limits.tmp_bytes, _SHARED_MEMORY_BYTES),
             "system_links": [(path.encode(), target.encode()) for path, target in system_links()],
             "system_paths": [path.encode() for path in (*system_folders(), *system_settings())],
-            "files": {
-                _CODE: warden_zip(interpreter()),
-                **{path.encode(): content for path, content in account_files(self.uid).items()},
-            },
-            "code": _CODE,
+            "files": {path.encode(): content for path, content in account_files(self.uid).items()},
         }
 
     def remedy(self, said: str) -> str:

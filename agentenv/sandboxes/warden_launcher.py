@@ -46,11 +46,6 @@ class WardenLauncher(Launcher):
             OSError, SandboxFault: As `launch`.
         """
 
-    def code(self, lease: Path, given: list[int]) -> str:
-        """Put the warden's zip where it can be read, and give its path; descriptors to inherit go to ``given``."""
-        del lease
-        return f"/proc/self/fd/{memory_file(warden_zip(interpreter()), given)}"
-
     def described(self, launch: Launch, spec: SandboxSpec, lease: Path) -> Launch:
         """Add what is different from lease to lease."""
         del spec, lease
@@ -88,7 +83,7 @@ class WardenLauncher(Launcher):
                 "joins": [] if group is None else [os.fsencode(path) for path in group.joins],
             }
             file = memory_file(marshal.dumps(whole, 2), given)
-            entry = WARDEN_ENTRY.format(zip=self.code(lease, given))
+            entry = WARDEN_ENTRY.format(zip=f"/proc/self/fd/{memory_file(warden_zip(interpreter()), given)}")
             return [interpreter(), "-I", "-S", "-B", "-c", entry, str(file), *marked(lease)]
 
         return ProcessContainer.start(command, stream=stream.fileno(), group=group)
@@ -126,5 +121,4 @@ def no_settings() -> Settings:
         "system_paths": [],
         "writable": [],
         "files": {},
-        "code": b"",
     }

@@ -13,7 +13,6 @@ import os
 import resource
 import select
 import struct
-import sys
 import time
 
 from agentenv.sandboxes.supervisor import census, serving
@@ -172,9 +171,8 @@ def _fork(settings: Settings, confine: Callable[[Settings], None]) -> int:
 
 def _serve(settings: Settings, confine: Callable[[Settings], None]) -> None:
     confine(settings)
-    if settings["code"]:
-        sys.path[0] = settings["code"].decode()
     os.close(settings["told"])
+    # What is inherited stays open, the zip of these modules in it; children get none of it.
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
             with contextlib.suppress(OSError):  # the listing's own

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _BASE = b"/tmp"
 """Where the new root is put together, before it takes the old one's place."""
-_ROOT_BYTES = 4 << 20
+_ROOT_BYTES = 1 << 20
 _DEVICES = (b"null", b"zero", b"full", b"random", b"urandom", b"tty")
 _DEVICE_LINKS = (
     (b"/proc/self/fd", b"fd"),

@@ -37,5 +37,3 @@ if TYPE_CHECKING:
         """Without a root of its own: what can be changed."""
         files: dict[bytes, bytes]
         """Files of the root."""
-        code: bytes
-        """Where the supervisor finds its modules from inside, if that is not where the warden found them."""
