@@ -317,6 +317,14 @@ class Sandbox(AsyncResource):
         """
 
     @abstractmethod
+    async def relabel(self, labels: Mapping[str, str]) -> None:
+        """Say to whom it belongs from now on, in place of ``SandboxSpec.labels``: for one that was started in advance.
+
+        Raises:
+            SandboxFault: The sandbox is gone, or the labels cannot be stored.
+        """
+
+    @abstractmethod
     async def network_state(self) -> NetworkState:
         """Measure from inside what commands can reach. No packet leaves this machine for it.
 

@@ -66,11 +66,13 @@ class SupervisedSandbox(Sandbox):
         connection: Connection,
         environment: Mapping[str, str],
         memory: Callable[[], MemoryUse | None],
+        write_labels: Callable[[Mapping[str, str]], None],
         release: Callable[[], Awaitable[None]],
     ) -> None:
         self._connection = connection
         self._environment = environment
         self._memory = memory
+        self._write_labels = write_labels
         self._release = release
         self._closing: asyncio.Task[None] | None = None
 
@@ -188,6 +190,14 @@ class SupervisedSandbox(Sandbox):
 
     async def stop_processes(self) -> None:
         await self._within(Deadline("no limit"), _ANSWER_S, self._connection.ask("stop", {}))
+
+    async def relabel(self, labels: Mapping[str, str]) -> None:
+        if self._connection.lost is not None:
+            raise SandboxFault(self._connection.lost)
+        try:
+            await asyncio.to_thread(self._write_labels, labels)
+        except OSError as error:
+            raise SandboxFault(f"the labels of a sandbox could not be stored: {error}") from error
 
     async def network_state(self) -> NetworkState:
         return await measure_network(self._try_to_reach)

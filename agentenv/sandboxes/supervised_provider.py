@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import tempfile
 import time
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 from agentenv.core.deadline import Deadline, DeadlineReached
@@ -16,16 +16,16 @@ from agentenv.core.sandbox import ProviderStatus, Sandbox, SandboxProvider, Sand
 from agentenv.errors import Fault, SandboxFault, ended
 from agentenv.sandboxes.bundle import supervisor_sha256
 from agentenv.sandboxes.connection import Connection
+from agentenv.sandboxes.first_files import NO_ROOM, write_first_files
 from agentenv.sandboxes.launching import Container, Launcher
 from agentenv.sandboxes.removal import remove_tree
 from agentenv.sandboxes.supervised import SupervisedSandbox
-from agentenv.sandboxes.workspaces import make_workspace, sweep_workspaces
+from agentenv.sandboxes.workspaces import make_workspace, sweep_workspaces, write_labels
 
 _log = logging.getLogger(__name__)
 
 _PROBE_S = 20.0
 _CLEANUP_S = 30.0
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class SupervisedProvider(SandboxProvider):
@@ -59,7 +59,7 @@ class SupervisedProvider(SandboxProvider):
         except BaseException as error:
             if not await finish(steps.aclose(), _CLEANUP_S):
                 _log.warning("%s: clearing up after a failed start takes longer than %.0f s", self._called, _CLEANUP_S)
-            if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            if isinstance(error, OSError) and error.errno in NO_ROOM:
                 raise self._no_room(error) from error
             if isinstance(error, OSError) or (isinstance(error, SandboxFault) and error.retryable):
                 raise self._not_started(str(error)) from error
@@ -130,12 +130,13 @@ class SupervisedProvider(SandboxProvider):
             connection=connection,
             environment=dict((*self._launcher.environment, *launch.environment)),
             memory=launch.container.memory,
+            write_labels=partial(write_labels, lease),
             release=steps.aclose,
         )
         self._open.add(sandbox)
         steps.callback(self._open.discard, sandbox)
         await sandbox.set_up(launch.workspace_inside or self._launcher.workspace_inside, launch.limits or spec.limits)
-        await _write_files(sandbox, spec)
+        await write_first_files(sandbox, spec)
         return sandbox
 
     def _sweep(self) -> None:
@@ -159,23 +160,6 @@ class SupervisedProvider(SandboxProvider):
         return SandboxFault.permanent(
             f"{self._called} sandboxes cannot be started here: {ended(why)} {self._launcher.remedy(why)}"
         )
-
-
-async def _write_files(sandbox: Sandbox, spec: SandboxSpec) -> None:
-    """Write the files of the start, all on their way at once.
-
-    Raises:
-        SandboxFault: One of them cannot be written; permanent.
-        OSError: The disk that the workspace lies on is full.
-    """
-    writes = [sandbox.write(path, content) for path, content in spec.files.items()]
-    for path, error in zip(spec.files, await asyncio.gather(*writes, return_exceptions=True), strict=True):
-        if isinstance(error, OSError) and error.errno in _NO_ROOM and spec.limits.workspace_bytes is None:
-            raise error
-        if isinstance(error, OSError):
-            raise SandboxFault.permanent(f"the workspace cannot have the file {path!r}: {error.strerror}") from error
-        if error is not None:
-            raise error
 
 
 async def _end(container: Container) -> None:

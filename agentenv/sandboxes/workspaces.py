@@ -91,11 +91,20 @@ def make_workspace(root: Path, uid: int, labels: Mapping[str, str]) -> Path:
         if uid != os.geteuid():
             os.chown(workspace, uid, uid)
         if labels:
-            (lease / "labels.json").write_text(json.dumps(dict(labels)), encoding="utf-8")
+            write_labels(lease, labels)
     except OSError:
         remove_tree(lease)
         raise
     return lease
+
+
+def write_labels(lease: Path, labels: Mapping[str, str]) -> None:
+    """Write the labels of a lease, in place of those it had. Blocking.
+
+    Raises:
+        OSError: They cannot be written.
+    """
+    (lease / "labels.json").write_text(json.dumps(dict(labels)), encoding="utf-8")
 
 
 def sweep_workspaces(root: Path) -> list[Path]:

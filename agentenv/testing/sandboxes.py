@@ -126,6 +126,7 @@ class InMemorySandbox(Sandbox):
         *,
         files: dict[str, bytes],
         limits: SandboxLimits,
+        labels: Mapping[str, str] | None = None,
         network: tuple[str, ...] = (),
         commands: Commands = small_programs,
         processes: Processes = small_processes,
@@ -133,6 +134,8 @@ class InMemorySandbox(Sandbox):
         self.files = files
         self.commands_run: list[tuple[str, ...]] = []
         """Every command, in order."""
+        self.labels = dict(labels or {})
+        """Whose it is."""
         self.closed = False
         self._limits = limits
         self._network = network
@@ -269,6 +272,10 @@ class InMemorySandbox(Sandbox):
         for background in self._backgrounds:
             background.kill()
 
+    async def relabel(self, labels: Mapping[str, str]) -> None:
+        self._require_open()
+        self.labels = dict(labels)
+
     async def network_state(self) -> NetworkState:
         self._require_open()
         access = NetworkAccess.ALLOW_LIST if self._network else NetworkAccess.NONE
@@ -358,6 +365,7 @@ class InMemoryProvider(SandboxProvider):
         sandbox = InMemorySandbox(
             files={},
             limits=spec.limits,
+            labels=spec.labels,
             network=spec.network,
             commands=self._commands,
             processes=self._processes,

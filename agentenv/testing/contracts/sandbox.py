@@ -512,6 +512,11 @@ class SandboxContract:
         await sandbox.restore({"f": spill}, blobs)
         assert await sandbox.read("f") == b"x"
 
+    async def test_labels_can_be_changed(self, sandbox: Sandbox) -> None:
+        """It goes on as before."""
+        await sandbox.relabel({"episode": "ü"})
+        assert await sandbox.read("a.txt") == b"alpha\n"
+
     async def test_network_is_none_unless_hosts_are_named(self, sandbox: Sandbox) -> None:
         state = await sandbox.network_state()
         assert state.access is NetworkAccess.NONE, state.detail
@@ -567,6 +572,7 @@ class SandboxContract:
             sandbox.spawn(["cat"], deadline=patience()),
             sandbox.restore({}, InMemoryBlobs()),
             sandbox.network_state(),
+            sandbox.relabel({"episode": "1"}),
             sandbox.usage(),
             background.read(patience()),
             background.write(b"x", patience()),
