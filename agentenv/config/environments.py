@@ -13,16 +13,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from agentenv.compressors.table import parse_compressor
-from agentenv.config.manifest import build_manifest
+from agentenv.config.ingredients import Ingredients, find_needs
 from agentenv.config.policies import BUILTIN_BYTES, renderer_from
 from agentenv.config.run_config import RunConfig, check_context_window
-from agentenv.config.sandboxes import choose_provider
-from agentenv.config.survey import survey_run
-from agentenv.constraints.table import make_checker
 from agentenv.core.policy import PolicyIdentity
 from agentenv.core.renderer import Renderer
 from agentenv.envs.async_env import AsyncAgentEnv
-from agentenv.envs.plan import EpisodeParts
 from agentenv.errors import ConfigError, UnknownNameError, ended
 from agentenv.registry import load_suite
 from agentenv.storage.run_folder import RunFolder
@@ -75,48 +71,37 @@ async def open_environment(config: EnvConfig, renderer: Renderer | None = None) 
     suite = load_suite(run.suite)
     compressor = parse_compressor(run.compressor)
     chosen = renderer or renderer_from(config.tokenizer, config.call_style, given_as="tokenizer")
-    external = PolicyIdentity(
-        kind="external",
-        model="unknown",
-        engine="unknown",
-        context_window=config.context_window,
-        tokenizer_sha256=chosen.identity.tokenizer_sha256,
-    )
-    identity = run.policy.priced(external)
+    suite.task(run.seed, run.level)  # refuses what no task of the suite can have, such as an unknown level
     async with AsyncExitStack() as stack:
-        provider = None
-        suite.task(run.seed, run.level)  # refuses what no task of the suite can have, such as an unknown level
-        survey = await survey_run(suite, seed=run.seed, tasks=_SURVEYED, level=run.level)
-        if survey.has_cost_budget:
-            run.policy.require_prices()
-        if survey.needs_sandbox:
-            provider = await stack.enter_async_context(await choose_provider(run.sandbox))
-        manifest = build_manifest(
-            run,
+        survey, provider = await find_needs(run, suite, tasks=_SURVEYED, stack=stack)
+        ingredients = Ingredients(
+            config=run,
             suite=suite,
-            survey=survey,
-            identity=identity,
-            renderer=chosen.identity,
             compressor=compressor,
-            provider=provider,
+            renderer=chosen,
             tokenizer_source=config.tokenizer,
+            identity=run.policy.priced(_somebody(config.context_window, chosen)),
+            survey=survey,
+            provider=provider,
         )
         out = config.out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agentenv-")))
-        folder = stack.enter_context(RunFolder.create(out, manifest))
-        parts = EpisodeParts(
-            renderer=chosen,
-            identity=identity,
-            compressor=compressor,
-            checker=make_checker,
-            writer=await stack.enter_async_context(folder.journal()),
-            blobs=folder.blobs,
-            provider=provider,
-            labels=(("run", manifest["run"]["id"]),),
-        )
+        folder = stack.enter_context(RunFolder.create(out, ingredients.manifest()))
+        parts = await ingredients.parts(folder, stack)
         # The caller drives, so the clock is the caller's: no limit of time unless one was asked for.
         options = replace(run.episode_options, budgets=run.budgets)
         env = AsyncAgentEnv(suite, parts, options, level=run.level, shots=run.shots)
         yield await stack.enter_async_context(env)
+
+
+def _somebody(context_window: int | None, renderer: Renderer) -> PolicyIdentity:
+    """Describe a policy of which no more is known."""
+    return PolicyIdentity(
+        kind="external",
+        model="unknown",
+        engine="unknown",
+        context_window=context_window,
+        tokenizer_sha256=renderer.identity.tokenizer_sha256,
+    )
 
 
 def make_agent_env(

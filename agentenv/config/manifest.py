@@ -45,46 +45,61 @@ def build_manifest(
     return {
         "agentenv": __version__,
         "schema": SCHEMA_VERSION,
-        "suite": {
-            "name": suite.name,
-            "sha256": suite.sha256,
-            "level": config.level,
-            "seed": config.seed,
-            "tasks": config.tasks,
-            "group_size": config.group_size,
-            "shots": config.shots,
-            "tasks_sha256": survey.sha256,
-            "tools": survey.tools,
-        },
+        "suite": _suite(config, suite, survey),
         "policy": policy,
         "renderer": _plain(renderer),
         "compressor": {"name": compressor.name, "sha256": compressor.sha256},
         "sandbox": None if provider is None else provider.identity(),
         "sampling": _plain(config.sampling),
         "budgets": {budget.name: budget.limit for budget in config.collector_budgets},
-        "episode": {
-            "show_budgets": config.show_budgets,
-            "reserve_tokens": config.reserve_tokens,
-            "output_cap_bytes": config.output_cap_bytes,
-            "tool_timeout_s": config.tool_timeout_s,
-            "snapshots": config.snapshots,
-        },
+        "episode": _episode(config),
         "libraries": {name: _version(name) for name in _SHAPING},
         "max_attempts": config.max_attempts,
         "concurrency": config.concurrency,
         "paths": {"endpoint": endpoint, "suite": config.suite},
-        "run": {
-            "id": uuid.uuid4().hex,
-            "created_at": datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="seconds"),
-            "host": socket.gethostname(),
-            "platform": platform.platform(),
-            "python": platform.python_version(),
-            "reply_timeout_s": config.reply_timeout_s,
-            "durability": config.durability,
-            "policy": config.policy.kind,
-            "tokenizer": tokenizer_source,
-            "call_style": config.policy.call_style,
-        },
+        "run": _run(config, tokenizer_source),
+    }
+
+
+def _suite(config: RunConfig, suite: Suite, survey: Survey) -> dict[str, Any]:
+    """Say which tasks were asked for, and what they were found to be."""
+    return {
+        "name": suite.name,
+        "sha256": suite.sha256,
+        "level": config.level,
+        "seed": config.seed,
+        "tasks": config.tasks,
+        "group_size": config.group_size,
+        "shots": config.shots,
+        "tasks_sha256": survey.sha256,
+        "tools": survey.tools,
+    }
+
+
+def _episode(config: RunConfig) -> dict[str, Any]:
+    """Say what of the options of an episode the policy can see."""
+    return {
+        "show_budgets": config.show_budgets,
+        "reserve_tokens": config.reserve_tokens,
+        "output_cap_bytes": config.output_cap_bytes,
+        "tool_timeout_s": config.tool_timeout_s,
+        "snapshots": config.snapshots,
+    }
+
+
+def _run(config: RunConfig, tokenizer_source: str) -> dict[str, Any]:
+    """Say when and where it began, and how."""
+    return {
+        "id": uuid.uuid4().hex,
+        "created_at": datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="seconds"),
+        "host": socket.gethostname(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "reply_timeout_s": config.reply_timeout_s,
+        "durability": config.durability,
+        "policy": config.policy.kind,
+        "tokenizer": tokenizer_source,
+        "call_style": config.policy.call_style,
     }
 
 

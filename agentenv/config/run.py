@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from agentenv.compressors.table import parse_compressor
-from agentenv.config.manifest import build_manifest
+from agentenv.config.ingredients import Ingredients, find_needs
 from agentenv.config.policies import Acting, build_policy
 from agentenv.config.run_config import RunConfig
-from agentenv.config.sandboxes import check_provider_name, choose_provider
-from agentenv.config.survey import survey_run
-from agentenv.constraints.table import make_checker
+from agentenv.config.sandboxes import check_provider_name
 from agentenv.core.policy import PolicyIdentity
 from agentenv.core.task import Suite
 from agentenv.envs.plan import EpisodeParts
@@ -68,37 +66,22 @@ async def open_run(
         await stack.enter_async_context(acting.policy)
         identity = config.policy.priced(await acting.policy.start())
         _refuse_early(config, suite, acting)
-        survey = await survey_run(suite, seed=config.seed, tasks=config.tasks, level=config.level)
-        if survey.has_cost_budget:
-            config.policy.require_prices()
-        provider = None
-        if survey.needs_sandbox:
-            provider = await stack.enter_async_context(await choose_provider(config.sandbox))
-        manifest = build_manifest(
-            config,
+        survey, provider = await find_needs(config, suite, tasks=config.tasks, stack=stack)
+        ingredients = Ingredients(
+            config=config,
             suite=suite,
-            survey=survey,
-            identity=identity,
-            renderer=acting.renderer.identity,
             compressor=compressor,
-            provider=provider,
+            renderer=acting.renderer,
             tokenizer_source=acting.source,
+            identity=identity,
+            survey=survey,
+            provider=provider,
         )
-        opener = RunFolder.resume if resume else RunFolder.create
-        durability = "power" if config.durability == "power" else "process"
-        folder = stack.enter_context(opener(out, manifest, durability=durability))
+        manifest = ingredients.manifest()
+        folder = stack.enter_context(_folder(out, manifest, config, resume=resume))
         with folder.reader() as reader:
             before = progress_of(reader)
-        parts = EpisodeParts(
-            renderer=acting.renderer,
-            identity=identity,
-            compressor=compressor,
-            checker=make_checker,
-            writer=await stack.enter_async_context(folder.journal()),
-            blobs=folder.blobs,
-            provider=provider,
-            labels=(("run", folder.manifest["run"]["id"]),),
-        )
+        parts = await ingredients.parts(folder, stack)
         yield Run(
             config=config,
             manifest=manifest,
@@ -107,6 +90,11 @@ async def open_run(
             collector=_collector(config, suite, acting, parts, observer),
             before=before,
         )
+
+
+def _folder(out: Path, manifest: dict[str, Any], config: RunConfig, *, resume: bool) -> RunFolder:
+    opener = RunFolder.resume if resume else RunFolder.create
+    return opener(out, manifest, durability="power" if config.durability == "power" else "process")
 
 
 def _refuse_early(config: RunConfig, suite: Suite, acting: Acting) -> None:
