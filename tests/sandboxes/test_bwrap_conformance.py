@@ -1,4 +1,4 @@
-"""What a hostile command can reach, and what the harness can be made to read, in a bubblewrap sandbox."""
+"""What a hostile command can reach, and what the harness can be made to read; in every kind that holds."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 from agentenv.core.sandbox import SandboxLimits, SandboxSpec
-from agentenv.sandboxes.bwrap import BwrapProvider
 from agentenv.testing.contracts.sandbox import patience, python, said, shell
 from agentenv.testing.stores import InMemoryBlobs
+from tests.sandboxes.kinds import KINDS
 
 LIMITS = SandboxLimits(
     memory_bytes=512 << 20, processes=100, tmp_bytes=8 << 20, file_bytes=32 << 20, output_bytes=1 << 16
 )
 
 
-@pytest.fixture
-async def provider():
-    async with BwrapProvider() as provider:
+@pytest.fixture(params=KINDS)
+async def provider(request):
+    async with KINDS[request.param]() as provider:
         yield provider
 
 

@@ -1,8 +1,7 @@
-"""What a command can use up, and how it ends, in a bubblewrap sandbox.
+"""What a command can use up, and how it ends; in every kind that holds.
 
 Every bomb is bounded by itself (a fixed number of forks, bytes, seconds), so that a sandbox that fails a check does not
-take the machine with it. Known to be open, and said so in the provider's identity: the sums of memory and of disk space
-are not limited, only each process and each file.
+take the machine with it. The sum of memory is in ``test_cgroups.py``.
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ import asyncio
 
 import pytest
 from agentenv.core.sandbox import ProcessDied, SandboxLimits, SandboxSpec
-from agentenv.sandboxes.bwrap import BwrapProvider
 from agentenv.storage.blobs import FolderBlobs
 from agentenv.testing.contracts.sandbox import alive, patience, python, said, shell
 from agentenv.testing.stores import InMemoryBlobs
+from tests.sandboxes.kinds import KINDS
 
 GRACE_S = 1.0
 """Law 12: a command ends within its timeout plus a second, whatever it does."""
@@ -24,9 +23,9 @@ LIMITS = SandboxLimits(
 )
 
 
-@pytest.fixture
-async def provider():
-    async with BwrapProvider() as provider:
+@pytest.fixture(params=KINDS)
+async def provider(request):
+    async with KINDS[request.param]() as provider:
         yield provider
 
 

@@ -22,6 +22,7 @@ from agentenv.errors import SandboxFault
 from agentenv.sandboxes.bwrap import BwrapProvider
 from agentenv.sandboxes.providers import PROVIDERS
 from agentenv.testing.contracts.sandbox import alive, patience, python, run, shell
+from tests.sandboxes.kinds import KINDS
 
 SYSTEM_PATH = "/usr/bin:/bin:/usr/sbin"
 ON_DISK = SandboxSpec(limits=SandboxLimits(workspace_bytes=None))
@@ -36,9 +37,14 @@ def root():
     shutil.rmtree(path)
 
 
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
 @pytest.fixture
-async def provider(root):
-    async with BwrapProvider(workspace_root=root) as provider:
+async def provider(kind, root):
+    async with KINDS[kind](workspace_root=root) as provider:
         yield provider
 
 
@@ -191,9 +197,10 @@ from pathlib import Path
 from agentenv.core.deadline import Deadline
 from agentenv.core.sandbox import SandboxSpec
 from agentenv.sandboxes.bwrap import BwrapProvider
+from agentenv.sandboxes.namespaces import NamespacesProvider
 
-async def main(root, mark):
-    provider = BwrapProvider(workspace_root=Path(root))
+async def main(kind, root, mark):
+    provider = {"bwrap": BwrapProvider, "namespaces": NamespacesProvider}[kind](workspace_root=Path(root))
     sandbox = await provider.lease(SandboxSpec(), Deadline.after(60, "start"))
     await sandbox.start(["sh", "-c", f"(setsid sleep {mark} &); exec sleep {mark}"], deadline=Deadline("x"))
     busy = asyncio.ensure_future(
@@ -208,14 +215,14 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def test_harness_killed_takes_everything_along(provider, root, mark):
+async def test_harness_killed_takes_everything_along(provider, kind, root, mark):
     """SIGKILL while a command runs: nothing alive two seconds later; the folder goes at the next start.
 
     A sandbox of a living harness beside it keeps its own.
     """
     async with await provider.lease(SandboxSpec(files={"mine": b"x"}), patience()) as sibling:
         with subprocess.Popen(
-            [sys.executable, "-c", HARNESS, str(root), mark], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", HARNESS, kind, str(root), mark], stdout=subprocess.PIPE, text=True
         ) as harness:
             assert harness.stdout is not None
             assert harness.stdout.readline() == "ready\n"
@@ -223,7 +230,7 @@ async def test_harness_killed_takes_everything_along(provider, root, mark):
             harness.kill()
         wait_until_gone(mark, 2.0)
         assert len(list(root.iterdir())) == 2
-        async with BwrapProvider(workspace_root=root) as next_start:
+        async with KINDS[kind](workspace_root=root) as next_start:
             assert (await next_start.probe()).works
         assert len(list(root.iterdir())) == 1
         assert await sibling.read("mine") == b"x"
@@ -319,13 +326,14 @@ def test_table_of_providers():
 
 
 ORDINARY = """
-import asyncio, os
+import asyncio, os, sys
 from agentenv.core.deadline import Deadline
 from agentenv.core.sandbox import SandboxSpec
 from agentenv.sandboxes.bwrap import BwrapProvider
+from agentenv.sandboxes.namespaces import NamespacesProvider
 
-async def main():
-    async with BwrapProvider() as provider:
+async def main(kind):
+    async with {"bwrap": BwrapProvider, "namespaces": NamespacesProvider}[kind]() as provider:
         status = await provider.probe()
         assert status.works, status.detail
         deadline = Deadline.after(60, "all")
@@ -335,11 +343,11 @@ async def main():
             assert await sandbox.read("a/f") == b"x"
     print("done", os.getuid(), os.listdir(os.environ["TMPDIR"]))
 
-asyncio.run(main())
+asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def test_ordinary_user_needs_no_privileges(root):
+def test_ordinary_user_needs_no_privileges(kind, root):
     """The package, copied to where everybody may read it, works for a user with no rights at all."""
     import anyio
     import idna
@@ -358,7 +366,7 @@ def test_ordinary_user_needs_no_privileges(root):
         become = ["setpriv", "--reuid", str(uid), "--regid", str(uid), "--clear-groups"]
         os.chown(own, uid, uid)
     done = subprocess.run(
-        [*become, "/usr/bin/python3", "-c", ORDINARY],
+        [*become, "/usr/bin/python3", "-c", ORDINARY, kind],
         env={"PATH": SYSTEM_PATH, "PYTHONPATH": str(lib), "TMPDIR": str(own), "LANG": "C.UTF-8"},
         cwd="/", capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
