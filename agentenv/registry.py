@@ -73,7 +73,8 @@ def _loaded(point: EntryPoint, kind: str) -> Any:
         return point.load()
     except (Exception, SystemExit) as error:
         raise ConfigError(
-            f"{kind} {point.name!r}: its plug-in {point.value} cannot be imported: {type(error).__name__}: {error}"
+            f"{kind.capitalize()} {point.name!r}: its plug-in {point.value} cannot be imported: "
+            f"{type(error).__name__}: {error}"
         ) from error
 
 
@@ -82,7 +83,7 @@ def _module(name: str, spec: str) -> ModuleType:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
         raise ConfigError(
-            f"suite {spec!r}: module {name!r} cannot be imported: {type(error).__name__}: {error}{_file_hint(name)}"
+            f"Suite {spec!r}: module {name!r} cannot be imported: {type(error).__name__}: {error}{_file_hint(name)}"
         ) from error
 
 
@@ -93,7 +94,7 @@ def _file_hint(name: str) -> str:
 
 def _module_from(path: Path) -> ModuleType:
     if not path.is_file():
-        raise ConfigError(f"suite {str(path)!r}: there is no such file; give a registered name or a path to a .py file")
+        raise ConfigError(f"Suite {str(path)!r}: there is no such file; give a registered name or a path to a .py file")
     name = f"agentenv_suite_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     assert spec is not None
@@ -104,13 +105,13 @@ def _module_from(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise ConfigError(f"suite {str(path)!r} raised {type(error).__name__} when it was loaded: {error}") from error
+        raise ConfigError(f"Suite {str(path)!r} raised {type(error).__name__} when it was loaded: {error}") from error
     return module
 
 
 def _suite_in(module: ModuleType, attribute: str, spec: str) -> Suite:
     if not hasattr(module, attribute):
-        raise ConfigError(f"suite {spec!r}: {module.__name__} defines no {attribute!r}")
+        raise ConfigError(f"Suite {spec!r}: {module.__name__} defines no {attribute!r}")
     return _checked(getattr(module, attribute), spec)
 
 

@@ -146,6 +146,8 @@ class RunConfig:
     show_budgets: str = "none"
     compressor: str = "none"
     sandbox: str = "auto"
+    sandbox_warm: int = 0
+    """Sandboxes that stand ready before an episode asks for one. Shapes no record."""
     reserve_tokens: int = 64
     output_cap_bytes: int = 16_384
     tool_timeout_s: float = 120.0
@@ -167,6 +169,9 @@ class RunConfig:
         if self.durability not in ("process", "power"):
             raise UnknownNameError.of("durability", self.durability, ("process", "power"))
         check_sampling(self.sampling)
+        names = [budget.name for budget in self.budgets]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ConfigError(f"--budget: {', '.join(twice)} is given twice; each budget may be set once per owner.")
         Ledger(self.budgets)
         if any(budget.kind is BudgetKind.COST for budget in self.budgets):
             self.policy.require_prices()
@@ -178,7 +183,7 @@ class RunConfig:
         for name in ("tool_timeout_s", "reply_timeout_s"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{option(name)} must be more than 0 seconds, got {getattr(self, name)}.")
-        for name in ("seed", "shots"):
+        for name in ("seed", "shots", "sandbox_warm"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{option(name)} must not be negative, got {getattr(self, name)}.")
         if self.reserve_tokens < 1:

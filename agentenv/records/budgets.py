@@ -42,9 +42,9 @@ class Budget:
             ConfigError: Zero, negative, not finite, or a fraction of something countable.
         """
         if not math.isfinite(self.limit) or self.limit <= 0:
-            raise ConfigError(f"budget {self.name} must be a positive number, got {self.limit!r}")
+            raise ConfigError(f"Budget {self.name} must be a positive number, got {self.limit!r}")
         if self.kind not in (BudgetKind.WALL_CLOCK, BudgetKind.COST) and self.limit != int(self.limit):
-            raise ConfigError(f"budget {self.name} counts whole {self.kind}, got {self.limit!r}")
+            raise ConfigError(f"Budget {self.name} counts whole {self.kind}, got {self.limit!r}")
 
     @property
     def name(self) -> str:

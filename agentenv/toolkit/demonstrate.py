@@ -36,7 +36,7 @@ def demonstrate(task: Task, prefix: str) -> tuple[Message, ...]:
         ConfigError: The task needs a sandbox, a call failed, or the answer did not pass the task's own grader.
     """
     if task.needs_sandbox:
-        raise ConfigError(f"task {task.id} needs a sandbox; worked examples are made of tasks without one")
+        raise ConfigError(f"Task {task.id} needs a sandbox; worked examples are made of tasks without one")
     with ThreadPoolExecutor(max_workers=1) as thread:  # the caller may itself run in an event loop
         return thread.submit(asyncio.run, _play(task, prefix)).result()
 

@@ -127,11 +127,11 @@ class SeededSuite:
             raise ConfigError(f"a suite's name must be a plain word, got {self.name!r}")
         if self.size < 1 or self.worked_examples < 0:
             raise ConfigError(
-                f"suite {self.name!r} must have 1 variant or more and 0 worked examples or more, got size {self.size} "
+                f"Suite {self.name!r} must have 1 variant or more and 0 worked examples or more, got size {self.size} "
                 f"and worked_examples {self.worked_examples}"
             )
         if not self.levels or list(self.levels) != sorted(set(self.levels)):
-            raise ConfigError(f"suite {self.name!r} must have ascending levels, got {self.levels}")
+            raise ConfigError(f"Suite {self.name!r} must have ascending levels, got {self.levels}")
 
     @property
     def sha256(self) -> str:
@@ -162,7 +162,7 @@ class SeededSuite:
         """
         if not 0 <= n <= self.worked_examples:
             raise ConfigError(
-                f"suite {self.name!r} has {self.worked_examples} worked examples per level, asked for {n}; "
+                f"Suite {self.name!r} has {self.worked_examples} worked examples per level, asked for {n}; "
                 "worked_examples=N in the suite declares more"
             )
         tasks = [self._made(self.size + index, level) for index in range(n)]
@@ -170,7 +170,7 @@ class SeededSuite:
 
     def _made(self, seed: int, level: int) -> Task:
         if level not in self.levels:
-            raise ConfigError(f"suite {self.name!r} has no level {level}; it has {', '.join(map(str, self.levels))}")
+            raise ConfigError(f"Suite {self.name!r} has no level {level}; it has {', '.join(map(str, self.levels))}")
         variant = Variant(suite=self.name, seed=seed, level=level)
         try:
             return _completed(self._task_of(self.make(variant), variant))
@@ -178,14 +178,14 @@ class SeededSuite:
             raise
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             raise TaskFault.permanent(
-                f"suite {self.name!r} could not make seed {seed} of level {level}: it {raised(error)}"
+                f"Suite {self.name!r} could not make seed {seed} of level {level}: it {raised(error)}"
             ) from error
 
     def _task_of(self, made: object, variant: Variant) -> Task:
         if isinstance(made, Task):
             return made
         raise TaskFault.permanent(
-            f"suite {self.name!r} made a {type(made).__name__} of seed {variant.seed} of level {variant.level}; "
+            f"Suite {self.name!r} made a {type(made).__name__} of seed {variant.seed} of level {variant.level}; "
             "expected a Task"
         )
 

@@ -29,14 +29,14 @@ def check_task(task: Task) -> None:
     for budget in task.budgets:
         if budget.owner is not BudgetOwner.TASK:
             raise ConfigError(
-                f"task {task.id}: budget {budget.name} must have the owner 'task'; others are a collector's"
+                f"Task {task.id}: budget {budget.name} must have the owner 'task'; others are a collector's"
             )
     _check_carriers(task)
     _check_files(task)
     missing = [name for name in _REQUIRED_SCRIPTS if task.grader is not None and name not in task.scripts]
     if missing:
         raise ConfigError(
-            f"task {task.id} has a grader but no script {' and '.join(map(repr, missing))}; 'reference' must pass the "
+            f"Task {task.id} has a grader but no script {' and '.join(map(repr, missing))}; 'reference' must pass the "
             "grader and 'nothing' must not, so that a broken grader is noticed"
         )
 
@@ -46,20 +46,20 @@ def _check_messages(task: Task) -> None:
     got = tuple(message.id for message in task.messages)
     if not got or got != expected:
         raise ConfigError(
-            f"task {task.id}: messages must have the ids m0, m1, … in order, got {got}; use messages(...)"
+            f"Task {task.id}: messages must have the ids m0, m1, … in order, got {got}; use messages(...)"
         )
     roles = [message.role for message in task.messages]
     if Role.SYSTEM in roles[1:]:
-        raise ConfigError(f"task {task.id}: only the first message may be a system message, got {roles}")
+        raise ConfigError(f"Task {task.id}: only the first message may be a system message, got {roles}")
     if roles[-1] not in (Role.USER, Role.TOOL):
-        raise ConfigError(f"task {task.id}: the last message must be one the policy answers, got role {roles[-1]}")
+        raise ConfigError(f"Task {task.id}: the last message must be one the policy answers, got role {roles[-1]}")
 
 
 def _unique(task: Task, kind: str, names: Iterable[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ConfigError(f"task {task.id} has two of {kind} {name!r}; each may occur once")
+            raise ConfigError(f"Task {task.id} has two of {kind} {name!r}; each may occur once")
         seen.add(name)
 
 
@@ -70,17 +70,17 @@ def _check_carriers(task: Task) -> None:
         stated = texts.get(carrier.message_id, "")[carrier.start : carrier.end]
         if not constraint.text or stated != constraint.text:
             raise ConfigError(
-                f"task {task.id}: constraint {constraint.id!r} says {constraint.text!r:.100}, but its carrier "
+                f"Task {task.id}: constraint {constraint.id!r} says {constraint.text!r:.100}, but its carrier "
                 f"{carrier.message_id}[{carrier.start}:{carrier.end}] reads {stated!r:.100}; use rule(...)"
             )
 
 
 def _check_files(task: Task) -> None:
     if not isinstance(cast("object", task.files), Mapping):
-        raise ConfigError(f"task {task.id}: files must map paths to bytes, got {task.files!r:.100}")
+        raise ConfigError(f"Task {task.id}: files must map paths to bytes, got {task.files!r:.100}")
     for path, content in task.files.items():
         if not isinstance(cast("object", content), bytes):
-            raise ConfigError(f"task {task.id}: the content of file {path!r} must be bytes, got {content!r:.100}")
+            raise ConfigError(f"Task {task.id}: the content of file {path!r} must be bytes, got {content!r:.100}")
         parts = PurePosixPath(path).parts
         if not path or path.startswith("/") or path.endswith("/") or ".." in parts or "\0" in path:
-            raise ConfigError(f"task {task.id}: file {path!r} must be a relative path inside the workspace")
+            raise ConfigError(f"Task {task.id}: file {path!r} must be a relative path inside the workspace")

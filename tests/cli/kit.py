@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -47,9 +48,29 @@ def in_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
         else:
             code = 0
         said = capsys.readouterr()
+        if code in (2, 3):
+            check_wording(said.err)
         return Said(code, said.out, said.err)
 
     return run
+
+
+NAMED = re.compile(r"[a-z_]+ \(--[a-z-]+\) ")
+"""A setting, as `agentenv.config.run_config.option` writes it."""
+
+
+def check_wording(said: str) -> None:
+    """What a command says of a failure reads as sentences do.
+
+    It begins with a capital, an option, a setting, an address, a path or something in quotes; and no sentence of it
+    ends twice.
+    """
+    assert not re.search(r"[^.]\.\.(?:\s|$)|[?!:]\.(?:\s|$)|: *\. ", said), said
+    for line in said.splitlines():
+        if line.startswith("agentenv: "):
+            said = line.removeprefix("agentenv: ")
+            named = NAMED.match(said) or re.match(r"--[a-z]|['\"]|https?://|\S*/", said)
+            assert said[0].isupper() or named, line
 
 
 def started(*arguments: object, tmp: Path | None = None) -> subprocess.Popen[str]:

@@ -55,11 +55,20 @@ class TestUnreachableOrWrongServer:
         said = cli("collect", "arithmetic", *address, "--out", tmp_path / "run")
         refused(said, tmp_path / "run", 3, "http://127.0.0.1:9", "Is the server running, and is the address right?")
 
-    @pytest.mark.parametrize("url", ["localhost:8000", "ftp://x", "http://"])
+    @pytest.mark.parametrize("url", ["localhost", "ftp://x", "http://", "8000", "http:/localhost:8000"])
     def test_what_is_no_address(self, cli: Cli, tmp_path: Path, url: str) -> None:
         address = ("--policy", "vllm", "--url", url, "--tokenizer", "builtin:bytes")
         said = cli("collect", "arithmetic", *address, "--out", tmp_path / "run")
-        refused(said, tmp_path / "run", 2, "give it as http://HOST:PORT")
+        refused(said, tmp_path / "run", 2, "give it as http://")
+
+    @pytest.mark.parametrize("form", ["{0}", "http://{0}/", "http://{0}/v1", "{0}/v1/", " http://{0}/v1/completions"])
+    def test_an_address_as_it_is_pasted(self, cli: Cli, tmp_path: Path, served: Engine, form: str) -> None:
+        """The run is the same one: resuming with another form of the address changes nothing."""
+        out = tmp_path / "run"
+        assert run(cli, served, out).code == 0
+        pasted = ("--url", form.format(served.url.removeprefix("http://")))
+        assert run(cli, served, out, *pasted, "--resume").code == 0
+        assert cli("verify", out, "--engine", pasted[1]).code == 0
 
     def test_something_else_listens(self, cli: Cli, tmp_path: Path) -> None:
         class Page(http.server.BaseHTTPRequestHandler):

@@ -36,7 +36,18 @@ class TestNames:
             (("arithmetic", "--policy", "vlm"), "There is no policy 'vlm'. Did you mean 'vllm'?"),
             (("arithmetic", "--compressor", "windw:9"), "Did you mean 'window'?"),
             (("arithmetic", "--sandbox", "bwarp"), "There is no sandbox 'bwarp'. Did you mean 'bwrap'?"),
-            (("arithmetic", "--policy", "scripted:referenc"), "Did you mean 'reference'?"),
+            (("arithmetic", "--policy", "scripted:referenc"), "(--policy scripted:NAME). Did you mean 'reference'?"),
+            (("arithmetic", "--policy", "scripted:foo"), "scripted:NAME). Known: nothing, reference."),
+            (
+                ("arithmetic", "--tokenizer", "nowhere"),
+                "--tokenizer nowhere does not exist: expected a model directory",
+            ),
+            (("arithmetic", "--tokenizer", "tiktoken:o200k"), "--tokenizer tiktoken:o200k: There is no tiktoken"),
+            (("arithmetic", "--policy", "llamacpp", "--model", "nowhere.gguf"), "--model nowhere.gguf does not exist"),
+            (("arithmetic", "--policy", "llamacpp", "--model", "/tmp"), "--model /tmp is a folder"),
+            (("arithmetic", "--policy", "replay:nowhere"), "There is no run in nowhere"),
+            (("arithmetic", "--policy", "replay"), "write --policy replay:PATH"),
+            (("arithmetic", "--tokenizer", ""), "tokenizer (--tokenizer) is given and empty"),
             (("arithmetic", "--budget", "turnes=3"), "There is no budget 'turnes'. Did you mean 'turns'?"),
             (("arithmetic", "--show-budgets", "tool-result"), "Did you mean 'tool_result'?"),
             (("arithmetic", "--level", "7"), "has no level 7; it has 1, 2, 3, 4"),
@@ -56,6 +67,24 @@ class TestNames:
         assert said.code == 2, said.err
         assert says in said.err
         assert not (tmp_path / "run").exists()
+
+    @pytest.mark.parametrize("content", [b"", b"{", b"GGUF"])
+    def test_a_model_that_cannot_be_read_is_blamed_on_its_option(
+        self, cli: Cli, tmp_path: Path, content: bytes
+    ) -> None:
+        """Whichever it came by: as a model, a tokenizer, or a tokenizer for reading what was recorded."""
+        path = tmp_path / "model.gguf"
+        path.write_bytes(content)
+        out = tmp_path / "run"
+        for option, policy in (("--model", "llamacpp"), ("--tokenizer", "scripted"), ("--tokenizer", "smollm2")):
+            said = cli("collect", "arithmetic", "--policy", policy, option, path, "--out", out)
+            assert said.code == 2, said.err
+            assert said.err.startswith(f"agentenv: {option} {path} is no readable GGUF file: ")
+            assert not out.exists()
+        assert collect(cli, out).code == 0
+        said = cli("show", out, "first", "--tokenizer", path)
+        assert said.code == 2
+        assert said.err.startswith(f"agentenv: --tokenizer {path} is no readable GGUF file: ")
 
     @pytest.mark.parametrize("what", ["1 / 0", "raise SystemExit(0)", "import nothing_of_this_name", "def ("])
     def test_a_suite_that_raises_when_it_is_loaded(
@@ -110,7 +139,7 @@ class TestNumbers:
     @pytest.mark.parametrize(
         ("arguments", "says"),
         [
-            (("--budget", "turns=0"), "budget collector.turns must be a positive number, got 0"),
+            (("--budget", "turns=0"), "Budget collector.turns must be a positive number, got 0"),
             (("--budget", "turns=-3"), "must be a positive number, got -3"),
             (("--budget", "turns=1.5"), "counts whole turns, got 1.5"),
             (("--budget", "wall_clock=-1"), "must be a positive number"),
@@ -119,11 +148,11 @@ class TestNumbers:
             (("--budget", "turns"), "expected KIND=LIMIT, such as turns=8"),
             (("--budget", "turns=many"), "'many' is no number"),
             (("--budget", "turns=3", "--budget", "turns=4"), "may be set once per owner"),
-            (("--tasks", "0"), "tasks must be at least 1, got 0"),
-            (("--group-size", "-1"), "group_size must be at least 1"),
-            (("--concurrency", "0"), "concurrency must be at least 1"),
-            (("--max-attempts", "0"), "max_attempts must be at least 1"),
-            (("--seed", "-1"), "must not be negative"),
+            (("--tasks", "0"), "tasks (--tasks) must be at least 1, got 0"),
+            (("--group-size", "-1"), "group_size (--group-size) must be at least 1"),
+            (("--concurrency", "0"), "concurrency (--concurrency) must be at least 1"),
+            (("--max-attempts", "0"), "max_attempts (--max-attempts) must be at least 1"),
+            (("--seed", "-1"), "seed (--seed) must not be negative, got -1"),
             (("--shots", "99"), "has 16 worked examples per level, asked for 99"),
             (("--reply-timeout", "0"), "must be more than 0 seconds"),
             (("--tool-timeout", "nan"), "must be more than 0 seconds"),
@@ -133,12 +162,12 @@ class TestNumbers:
             (("--tasks", "several"), "valid integer"),
             (("--context", "-5"), "context_window (--context) must hold a prompt and a reply"),
             (("--context", "0"), "context_window (--context) must hold a prompt and a reply"),
-            (("--slots", "0"), "slots must be at least 1, got 0"),
-            (("--slots", "4"), "policy scripted does not read slots (--slots), got 4; it is for llamacpp, smollm2"),
-            (("--threads", "1"), "policy scripted does not read threads"),
-            (("--url", "http://127.0.0.1:9"), "policy scripted does not read url (--url)"),
-            (("--model", "m"), "policy scripted does not read model"),
-            (("--logprobs", "auto"), "policy scripted does not read logprobs"),
+            (("--slots", "0"), "slots (--slots) must be at least 1, got 0"),
+            (("--slots", "4"), "Policy scripted does not read slots (--slots), got 4; it is for llamacpp, smollm2"),
+            (("--threads", "1"), "Policy scripted does not read threads"),
+            (("--url", "http://127.0.0.1:9"), "Policy scripted does not read url (--url)"),
+            (("--model", "m"), "Policy scripted does not read model"),
+            (("--logprobs", "auto"), "Policy scripted does not read logprobs"),
             (("--budget", "cost=1"), "give --usd-per-million-prompt-tokens and --usd-per-million-completion-tokens"),
             (("--usd-per-million-prompt-tokens", "-1"), "must be a price of 0 or more, got -1.0"),
         ],
@@ -165,7 +194,7 @@ class TestNumbers:
         )
         said = cli("collect", path, "--policy", "scripted", "-n", 1, "--out", tmp_path / "run")
         assert said.code == 2
-        assert "budget task.turns must be a positive number, got 0" in said.err
+        assert "Budget task.turns must be a positive number, got 0" in said.err
 
 
 class TestFolders:

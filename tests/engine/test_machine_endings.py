@@ -336,7 +336,7 @@ def test_a_reply_longer_than_allowed_breaks_the_law() -> None:
 @pytest.mark.parametrize("limit", [0, -1, float("nan"), float("inf"), 1.5])
 def test_a_budget_that_means_nothing_is_refused(limit: float) -> None:
     """Zero, negative, not finite, or a fraction of a turn."""
-    with pytest.raises(ConfigError, match=r"budget collector\.turns"):
+    with pytest.raises(ConfigError, match=r"Budget collector\.turns"):
         budget(BudgetKind.TURNS, limit)
 
 

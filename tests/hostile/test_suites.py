@@ -238,7 +238,7 @@ MAKERS: dict[str, Callable[[Task], Any]] = {
 def test_a_suite_whose_code_goes_wrong(name: str) -> None:
     """It is the suite's fault, and says so: no other exception comes out of it, whatever is raised or returned."""
     suite = suite_of(lambda draw: MAKERS[name](sums(draw)))
-    with pytest.raises(TaskFault, match=r"suite 'sums' .* seed 7 of level 1") as caught:
+    with pytest.raises(TaskFault, match=r"Suite 'sums' .* seed 7 of level 1") as caught:
         suite.task(7)
     assert not caught.value.retryable
 
