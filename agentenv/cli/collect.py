@@ -11,8 +11,13 @@ import typer
 from agentenv.cli.running import run
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from agentenv.config.run_config import RunConfig
     from agentenv.rollout.collector import Tally
+
+_MOST_UNCLOSED = 5
+"""Lines that the summary has of what could not be closed."""
 
 
 def collect(  # noqa: PLR0913, PLR0917 - one parameter per flag
@@ -23,7 +28,9 @@ def collect(  # noqa: PLR0913, PLR0917 - one parameter per flag
     policy: Annotated[
         str, typer.Option(help="vllm, smollm2, llamacpp, openai, scripted[:SCRIPT], replay:RUN.")
     ] = "smollm2",
-    url: Annotated[str | None, typer.Option(help="Address of the policy server.")] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Address of the policy server: http://HOST:PORT, or HOST:PORT.")
+    ] = None,
     model: Annotated[str | None, typer.Option(help="Served model name, or a GGUF file.")] = None,
     tokenizer: Annotated[str | None, typer.Option(help="Model folder, GGUF file, hub id or tiktoken:NAME.")] = None,
     call_style: Annotated[str | None, typer.Option(help="hermes, llama3, mistral, pythonic; default: detect.")] = None,
@@ -33,8 +40,12 @@ def collect(  # noqa: PLR0913, PLR0917 - one parameter per flag
     context: Annotated[int | None, typer.Option(help="Context window in tokens; default: the engine's.")] = None,
     slots: Annotated[int | None, typer.Option(help="Replies at once of an engine in this process; default 4.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of an engine in this process; default 1.")] = None,
-    usd_per_million_prompt_tokens: Annotated[float, typer.Option(help="Price, for the budget cost=USD.")] = 0.0,
-    usd_per_million_completion_tokens: Annotated[float, typer.Option(help="Price, for the budget cost=USD.")] = 0.0,
+    usd_per_million_prompt_tokens: Annotated[
+        float, typer.Option(help="Price, for a budget of cost and for stats.")
+    ] = 0.0,
+    usd_per_million_completion_tokens: Annotated[
+        float, typer.Option(help="Price, for a budget of cost and for stats.")
+    ] = 0.0,
     tasks: Annotated[int, typer.Option("--tasks", "-n", help="Tasks to collect.")] = 8,
     group_size: Annotated[int, typer.Option(help="Episodes per task.")] = 1,
     concurrency: Annotated[int, typer.Option(help="Episodes at once.")] = 16,
@@ -54,9 +65,12 @@ def collect(  # noqa: PLR0913, PLR0917 - one parameter per flag
             "tool_calls, wall_clock (seconds), cost (US dollars)."
         ),
     ] = None,
-    show_budgets: Annotated[str, typer.Option(help="none, tool_result or first_message.")] = "none",
+    show_budgets: Annotated[
+        str, typer.Option(help="Tell the policy what is left: none, tool_result or first_message.")
+    ] = "none",
     compressor: Annotated[str, typer.Option(help="none, window:N, clear-tool-results:N[,keep=K].")] = "none",
     sandbox: Annotated[str, typer.Option(help="auto, or a provider of `agentenv list sandboxes`.")] = "auto",
+    sandbox_warm: Annotated[int, typer.Option(help="Sandboxes that stand ready before they are asked for.")] = 0,
     output_cap: Annotated[int, typer.Option(help="Most bytes of a tool result that are shown.")] = 16_384,
     tool_timeout: Annotated[float, typer.Option(help="Seconds for the tools of one action.")] = 120.0,
     reply_timeout: Annotated[float, typer.Option(help="Seconds for one reply.")] = 600.0,
@@ -109,6 +123,7 @@ def collect(  # noqa: PLR0913, PLR0917 - one parameter per flag
         show_budgets=show_budgets,
         compressor=compressor,
         sandbox=sandbox,
+        sandbox_warm=sandbox_warm,
         output_cap_bytes=output_cap,
         tool_timeout_s=tool_timeout,
         reply_timeout_s=reply_timeout,
@@ -187,7 +202,20 @@ def _report(folder: Path, tally: Tally, said: list[str]) -> None:
             "after changing the suite, collect into another folder (--out).",
             file=sys.stderr,
         )
+    for line in _unclosed(tally):
+        print(harmless(line), file=sys.stderr)
     print(f"Look at it: agentenv show {folder}")
+
+
+def _unclosed(tally: Tally) -> Iterator[str]:
+    """Say what was left behind: no episode's affair any more, but perhaps the machine's."""
+    n = len(tally.unclosed)
+    if n:
+        left = "1 attempt left" if n == 1 else f"{n} attempts left"
+        yield f"{left} something behind that could not be closed; the records stand:"
+    yield from (f"  {line}" for line in tally.unclosed[:_MOST_UNCLOSED])
+    if n > _MOST_UNCLOSED:
+        yield f"  … and {n - _MOST_UNCLOSED} more"
 
 
 def register(app: typer.Typer, policy: typer.Typer) -> None:

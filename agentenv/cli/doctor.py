@@ -8,16 +8,18 @@ from agentenv.cli.running import run
 
 EXTRAS = {"local": "xllamacpp", "parquet": "pyarrow", "tiktoken": "tiktoken"}
 
+_WIDTH = 10
+
 
 def doctor() -> None:
-    """Say what works here, and how to get what does not."""
+    """Say what works here, and how to get what does not; exit 1 if no sandbox works that --sandbox auto would take."""
     import platform
 
     print(f"python {platform.python_version()} on {platform.platform()}")
     for extra, package in EXTRAS.items():
-        print(f"extra {extra:<9} {_installed(package)}")
+        print(f"extra   {extra:<{_WIDTH}} {_installed(package)}")
     broken = run(_sandboxes())
-    print(f"model smollm2    {_model()}")
+    print(f"model   {'smollm2':<{_WIDTH}} {_model()}")
     if broken:
         raise typer.Exit(1)
 
@@ -32,15 +34,16 @@ def _installed(package: str) -> str:
 
 
 async def _sandboxes() -> bool:
-    """Start every provider once; say whether none works."""
+    """Start every provider once; say whether none of those works that ``--sandbox auto`` tries."""
+    from agentenv.config.sandboxes import AUTO
     from agentenv.sandboxes.providers import PROVIDERS
 
     works = False
     for name, make in PROVIDERS.items():
         async with make() as provider:
             status = await provider.probe()
-        works = works or status.works
-        print(f"sandbox {name:<8} {'works' if status.works else 'does not work'}: {status.detail}")
+        works = works or (status.works and name in AUTO)
+        print(f"sandbox {name:<{_WIDTH}} {'works' if status.works else 'does not work'}: {status.detail}")
     return not works
 
 

@@ -32,7 +32,7 @@ def _compressors() -> list[tuple[str, str]]:
 def _sandboxes() -> list[tuple[str, str]]:
     from agentenv.sandboxes.providers import PROVIDERS
 
-    return [(name, "agentenv doctor proves whether it works here") for name in PROVIDERS]
+    return [(name, (type(make()).__doc__ or "").split("\n")[0]) for name, make in PROVIDERS.items()]
 
 
 def _policies() -> list[tuple[str, str]]:
@@ -53,25 +53,32 @@ def _columns() -> list[tuple[str, str]]:
     return [(name, f"{kind}  {meaning}") for name, kind, meaning in COLUMNS]
 
 
-KINDS: dict[str, Callable[[], list[tuple[str, str]]]] = {
-    "columns": _columns,
-    "compressors": _compressors,
-    "exporters": _exporters,
-    "policies": _policies,
-    "sandboxes": _sandboxes,
-    "suites": _suites,
-    "tools": _tools,
+KINDS: dict[str, tuple[str, Callable[[], list[tuple[str, str]]]]] = {
+    "columns": ("of an export: name, type, and what it means", _columns),
+    "compressors": ("name, what it does, and how --compressor takes it", _compressors),
+    "exporters": ("name for --to, and what it writes", _exporters),
+    "policies": ("name for --policy, and what it is", _policies),
+    "sandboxes": ("name for --sandbox, and what it is; see also `agentenv doctor`", _sandboxes),
+    "suites": ("name, how many variants each level has, and the levels", _suites),
+    "tools": ("name, and the first line of what a policy is told of it", _tools),
 }
+"""Kind to what stands on its lines, and what gives them."""
+
+
+def _help() -> str:
+    width = max(map(len, KINDS))
+    lines = [f"{kind:<{width}}  {says}" for kind, (says, _) in KINDS.items()]
+    return "\n".join(("List what there is of a kind, a line for each.", "", "\b", *lines))  # \b keeps the lines apart
 
 
 def list_things(kind: Annotated[str, typer.Argument(help=", ".join(KINDS))]) -> None:
-    """List suites, tools, compressors, sandboxes, policies, exporters, or the columns of what they export."""
+    """List what there is of a kind, a line for each: its name, and what stands behind it."""
     from agentenv.cli.terminal import harmless
     from agentenv.errors import UnknownNameError
 
     if kind not in KINDS:
         raise UnknownNameError.of("kind of thing", kind, KINDS)
-    rows = KINDS[kind]()
+    rows = KINDS[kind][1]()
     width = max((len(name) for name, _ in rows), default=0)
     for name, purpose in rows:
         print(harmless(f"{name:<{width}}  {purpose}"))
@@ -80,4 +87,4 @@ def list_things(kind: Annotated[str, typer.Argument(help=", ".join(KINDS))]) -> 
 def register(app: typer.Typer, policy: typer.Typer) -> None:
     """Add the command."""
     del policy
-    app.command("list")(list_things)
+    app.command("list", help=_help())(list_things)

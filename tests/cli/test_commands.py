@@ -23,6 +23,7 @@ from agentenv.records.codec import encode_fact
 from agentenv.records.facts import TurnSampled
 from agentenv.records.tokens import pack_ids
 from agentenv.rendering.loading import byte_renderer
+from agentenv.sandboxes import providers
 from agentenv.testing.stub_engine import StubOptions
 from agentenv.toolkit.suite import scripted
 from anyio.abc import TaskStatus
@@ -212,8 +213,73 @@ class TestList:
 def test_doctor_proves_what_works_by_starting_it(cli: Cli) -> None:
     said = cli("doctor")
     assert said.code == 0
-    assert "sandbox bwrap    works: bubblewrap" in said.out
-    assert "model smollm2" in said.out
+    assert "sandbox bwrap      works: bubblewrap" in said.out
+    assert "model   smollm2" in said.out
+    columns = {line[18] for line in said.out.splitlines()[1:]}
+    assert columns == {" "}, "what is said stands in one column"
+
+
+def test_doctor_counts_no_sandbox_that_auto_would_not_take(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nobody gets without asking for it by name is no sandbox that works."""
+    monkeypatch.setattr(providers, "PROVIDERS", {"none": providers.PROVIDERS["none"]})
+    said = cli("doctor")
+    assert said.code == 1
+    assert "sandbox none       works: WEAK" in said.out
+
+
+class TestListing:
+    @pytest.mark.parametrize("kind", listing.KINDS)
+    def test_every_kind_lists_names_with_what_they_are(self, cli: Cli, kind: str) -> None:
+        """And the help says what the columns of the list are."""
+        said = cli("list", kind)
+        assert said.code == 0, said.err
+        for line in said.out.splitlines():
+            assert len(line.split()) > 1, line
+        described = cli("list", "--help").out
+        assert any(line.split()[0] == kind and len(line.split()) > 4 for line in described.splitlines() if line.strip())
+
+    def test_sandboxes_are_named_for_collect(self, cli: Cli) -> None:
+        assert [line.split()[0] for line in cli("list", "sandboxes").out.splitlines()] == list(providers.PROVIDERS)
+
+
+LEAVES = """
+from agentenv.core.tool import ToolContext
+from agentenv.toolkit import tool
+from agentenv.toolkit.suite import Task, call, messages, scripted, seeded_suite
+
+
+def refuse():
+    raise OSError("the port is still in use\\x1b[2J")
+
+
+@tool
+async def keeps(context: ToolContext) -> str:
+    \"\"\"Keep something open.\"\"\"
+    context.resources.callback(refuse)
+    return "kept"
+
+
+@seeded_suite("leaves", size=20)
+def suite(draw):
+    reference = scripted(call("keeps"), "Done.")
+    return Task(id=draw.id, messages=messages("Go on."), tools=(keeps,), scripts={"reference": reference})
+"""
+
+
+@pytest.mark.parametrize(("tasks", "first", "lines"), [(1, "1 attempt left ", 2), (7, "7 attempts left ", 7)])
+def test_what_could_not_be_closed_is_said_under_the_summary(
+    cli: Cli, tmp_path: Path, tasks: int, first: str, lines: int
+) -> None:
+    """The run is done all the same; some lines stand for many, and none of them acts on a terminal."""
+    (tmp_path / "leaves.py").write_text(LEAVES)
+    said = cli("collect", tmp_path / "leaves.py", "--policy", "scripted", "-n", tasks, "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    told = said.err[said.err.index(first) :].splitlines()
+    assert told[0].endswith("something behind that could not be closed; the records stand:")
+    assert told[1].startswith("  e000000.0, attempt 1: closing raised OSError: the port is still in use\\x1b")
+    assert len(told) == lines
+    if tasks > 5:
+        assert told[-1] == "  … and 2 more"
 
 
 def test_a_users_own_suite_is_run_from_its_path(cli: Cli, tmp_path: Path) -> None:
@@ -298,7 +364,7 @@ class TestServe:
         ("arguments", "says"),
         [
             (("--port", 99999), "65535"),
-            (("--policy", "vllm"), "policy serve takes smollm2 or llamacpp, got 'vllm'"),
+            (("--policy", "vllm"), "--policy vllm: policy serve takes smollm2 or llamacpp"),
         ],
     )
     def test_what_cannot_be_served_is_refused(self, cli: Cli, arguments: tuple[object, ...], says: str) -> None:
