@@ -25,7 +25,7 @@ import os
 import struct
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -58,6 +58,8 @@ _AT_ONCE = 4
 _CLEANUP_S = 30.0
 _SHARED_MEMORY_BYTES = 16 << 20
 _COMPILER_LIMITS = SandboxLimits(total_memory_bytes=512 << 20, workspace_bytes=1 << 20)
+_UNCOUNTED = 1 << 30
+"""Processes that the supervisor is to allow one user; as good as no limit."""
 _SIZES = struct.Struct(">II")
 # First program of a container: takes filter and supervisor from stdin, and nothing that comes after them.
 _BOOTSTRAP = """
@@ -141,7 +143,7 @@ class DockerLauncher(Launcher):
             writer=stream.writer,
             container=container,
             environment=_of_image(ready.image.env),
-            counts_own_processes=False,
+            limits=replace(spec.limits, processes=_UNCOUNTED) if ready.facts.limits_processes else None,
         )
 
     async def _started(self, name: str, config: dict[str, Any]) -> tuple[Stream, DockerContainer]:
@@ -193,12 +195,15 @@ class DockerLauncher(Launcher):
             "User": f"{self.uid}:{self.uid}",
             "WorkingDir": self.workspace_inside,
             "Hostname": "sandbox",
-            "NetworkDisabled": True,
             **dict.fromkeys(("OpenStdin", "StdinOnce", "AttachStdin", "AttachStdout", "AttachStderr"), True),
             "Labels": owner_labels(),
             "HostConfig": {
                 "AutoRemove": True,
+                # Not NetworkDisabled: without the engine's /etc/hosts there is no localhost. Its resolv.conf would
+                # otherwise be a copy of the machine's.
                 "NetworkMode": "none",
+                "Dns": ["127.0.0.1"],
+                "DnsSearch": ["."],
                 "IpcMode": "private",
                 "CgroupnsMode": "private",
                 "ReadonlyRootfs": True,

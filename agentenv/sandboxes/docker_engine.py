@@ -190,6 +190,8 @@ class Engine:
             ) from error
         with _explained(f"at {self.url} cannot be asked for its version"):
             client = APIClient(base_url=self.url, version="auto", timeout=_CALL_S)
+        # It keeps connections open for each resource it asked for once, and those of a container are never asked again.
+        client.headers["Connection"] = "close"
         if tuple(map(int, client.api_version.split("."))) < _OLDEST:
             found = client.api_version
             client.close()
