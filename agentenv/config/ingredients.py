@@ -8,7 +8,7 @@ from typing import Any
 
 from agentenv.config.manifest import build_manifest
 from agentenv.config.run_config import RunConfig
-from agentenv.config.sandboxes import choose_provider
+from agentenv.config.sandboxes import open_provider
 from agentenv.config.survey import Survey, survey_run
 from agentenv.constraints.table import make_checker
 from agentenv.core.compressor import Compressor
@@ -94,4 +94,5 @@ async def find_needs(
         config.policy.require_prices()
     if not survey.needs_sandbox:
         return survey, None
-    return survey, await stack.enter_async_context(await choose_provider(config.sandbox))
+    provider = await open_provider(config.sandbox, warm=config.sandbox_warm, at_once=config.concurrency)
+    return survey, await stack.enter_async_context(provider)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentenv.core.sandbox import SandboxProvider
+from agentenv.core.sandbox import SandboxProvider, SandboxSpec
 from agentenv.errors import SandboxFault, UnknownNameError
 
 AUTO = ("bwrap", "namespaces")
@@ -19,6 +19,27 @@ def check_provider_name(name: str) -> None:
 
     if name != "auto" and name not in PROVIDERS:
         raise UnknownNameError.of("sandbox", name, ["auto", *PROVIDERS])
+
+
+async def open_provider(name: str, *, warm: int = 0, at_once: int = 1) -> SandboxProvider:
+    """Open a provider that works, with a pool before it where sandboxes are to stand ready.
+
+    Args:
+        name: As `choose_provider`.
+        warm: How many stand ready; 0 is no pool.
+        at_once: How many are leased at the same time; together with the warm ones, the most there ever are.
+
+    Raises:
+        UnknownNameError, SandboxFault: As `choose_provider`.
+    """
+    provider = await choose_provider(name)
+    if not warm:
+        return provider
+    from agentenv.sandboxes.pool import PooledProvider
+
+    pool = PooledProvider(provider, warm=warm, most=at_once + warm)
+    pool.expect(SandboxSpec())
+    return pool
 
 
 async def choose_provider(name: str) -> SandboxProvider:
