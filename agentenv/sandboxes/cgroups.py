@@ -18,7 +18,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from agentenv.core.sandbox import SandboxLimits
@@ -88,7 +88,6 @@ class Cgroup:
     version: int
     folders: tuple[Path, ...]
     """As in `Cgroups.parents`."""
-    _warned: list[str] = field(default_factory=list[str])
 
     @property
     def joins(self) -> tuple[Path, ...]:
@@ -158,12 +157,11 @@ def find_cgroups(
         mounts: Where they can be seen.
     """
     try:
-        groups = _memberships(membership.read_text(encoding="utf-8"))
-        places = _mounts(mounts.read_text(encoding="utf-8"))
+        found = candidates(membership.read_text(encoding="utf-8"), mounts.read_text(encoding="utf-8"))
     except OSError as error:
         return Cgroups(missing=f"control groups cannot be seen here: {error.strerror}")
     reasons: list[str] = []
-    for candidate in (*_candidates_v2(groups, places), *_candidates_v1(groups, places)):
+    for candidate in found:
         reason = _prove(candidate)
         if not reason:
             return candidate
@@ -185,13 +183,25 @@ def group_of(pid: int, *, mounts: Path = Path("/proc/self/mountinfo")) -> Cgroup
     return None if folder is None else Cgroup(version, (folder,))
 
 
-def _candidates_v2(groups: Mapping[str, str], places: Mapping[str, tuple[Path, str]]) -> list[Cgroups]:
+def candidates(membership: str, mounts: str) -> list[Cgroups]:
+    """Give where groups may be made, not yet proven, the better first.
+
+    Args:
+        membership: Text of ``/proc/self/cgroup``.
+        mounts: Text of ``/proc/self/mountinfo``.
+    """
+    groups, places = _memberships(membership), _mounts(mounts)
+    found: list[Cgroups] = []
     own = _folder("", groups, places)
-    if own is None:
-        return []
-    top = places[""][0]
-    above = [own, *(parent for parent in own.parents if parent == top or parent.is_relative_to(top))]
-    return [Cgroups(version=2, parents=(folder,)) for folder in above if _hands_down(folder)][:1]
+    if own is not None:
+        top = places[""][0]
+        above = (own, *(parent for parent in own.parents if parent.is_relative_to(top)))
+        nearest = next((folder for folder in above if _hands_down(folder)), None)
+        found += [] if nearest is None else [Cgroups(version=2, parents=(nearest,))]
+    memory, pids = _folder("memory", groups, places), _folder("pids", groups, places)
+    if memory is not None and pids is not None:
+        found.append(Cgroups(version=1, parents=(memory, pids)))
+    return found
 
 
 def _hands_down(folder: Path) -> bool:
@@ -200,11 +210,6 @@ def _hands_down(folder: Path) -> bool:
     except OSError:
         return False
     return {"memory", "pids"} <= set(given)
-
-
-def _candidates_v1(groups: Mapping[str, str], places: Mapping[str, tuple[Path, str]]) -> list[Cgroups]:
-    memory, pids = _folder("memory", groups, places), _folder("pids", groups, places)
-    return [] if memory is None or pids is None else [Cgroups(version=1, parents=(memory, pids))]
 
 
 def _folder(controller: str, groups: Mapping[str, str], places: Mapping[str, tuple[Path, str]]) -> Path | None:
