@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentenv.core.sandbox import SandboxSpec
+from agentenv.errors import SandboxFault
 from agentenv.sandboxes.host_system import SEARCH_PATH, system_folders, system_settings
 from agentenv.sandboxes.launching import Launch
 from agentenv.sandboxes.seccomp import build_filter
@@ -82,6 +83,11 @@ class LandlockLauncher(BesideLauncher):
     name = "landlock"
 
     def settings(self, workspace: Path | None, spec: SandboxSpec, lease: Path) -> Settings:
+        if spec.network:
+            raise SandboxFault.permanent(
+                f"{', '.join(spec.network)} cannot be reached from a landlock sandbox: it has no network at all. "
+                "Remedy: another kind of sandbox"
+            )
         return {
             **super().settings(workspace, spec, lease),
             "filter": build_filter(platform.machine(), sockets=False),
