@@ -371,9 +371,6 @@ class DockerProvider(SupervisedProvider):
             runtime: One that the engine knows (``runsc``); None is its default.
             url: Where the engine listens; None is what ``DOCKER_HOST`` says, else the system's socket.
             workspace_root: Folder for the leases; None is the system's for temporary files.
-
-        Raises:
-            SandboxFault: The engine's address is of a kind that cannot be used; permanent.
         """
         self._docker = DockerLauncher(image=image, runtime=runtime, url=url)
         super().__init__(self._docker, workspace_root=workspace_root)

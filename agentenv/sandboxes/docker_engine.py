@@ -77,15 +77,20 @@ class Engine:
 
         Args:
             url: Where it listens; None is what ``DOCKER_HOST`` says, else the system's socket.
+        """
+        self.url = url or os.environ.get("DOCKER_HOST") or DEFAULT_ADDRESS
+        self._lock = threading.Lock()
+        self._client: APIClient | None = None
+        self._facts: EngineFacts | None = None
+
+    @property
+    def address(self) -> Address:
+        """Where it listens.
 
         Raises:
             SandboxFault: The address is of a kind that cannot be used; permanent.
         """
-        self.url = url or os.environ.get("DOCKER_HOST") or DEFAULT_ADDRESS
-        self.address = Address.of(self.url)
-        self._lock = threading.Lock()
-        self._client: APIClient | None = None
-        self._facts: EngineFacts | None = None
+        return Address.of(self.url)
 
     def facts(self) -> EngineFacts:
         """Ask it what it is, once.

@@ -11,9 +11,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from agentenv.core.sandbox import Sandbox, SandboxProvider, SandboxSpec
+from agentenv.core.sandbox import SandboxProvider
 from agentenv.sandboxes.docker import DockerProvider
-from agentenv.testing.contracts.sandbox import patience
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -51,12 +50,6 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def provider(engine: str, root: Path) -> AsyncIterator[SandboxProvider]:
+async def docker_provider(engine: str, root: Path) -> AsyncIterator[SandboxProvider]:
     async with DockerProvider(url=engine, workspace_root=root) as provider:
         yield provider
-
-
-@pytest.fixture
-async def sandbox(provider: SandboxProvider) -> AsyncIterator[Sandbox]:
-    async with await provider.lease(SandboxSpec(), patience()) as sandbox:
-        yield sandbox
