@@ -416,6 +416,7 @@ class SandboxProvider(AsyncResource):
         """Start a sandbox; the caller closes it.
 
         Raises:
+            ConfigError: ``spec.network`` has what is no host.
             SandboxFault: It could not be started.
             DeadlineReached: ``deadline`` fired first; nothing is left behind.
         """

@@ -135,9 +135,13 @@ class Connection:
 
     def cancel(self, target: int) -> None:
         """Tell the supervisor to give up a request; a process that it started is killed."""
+        self.tell({"op": b"cancel", "target": target})
+
+    def tell(self, fields: Fields, payload: bytes | memoryview = b"") -> None:
+        """Send one frame whose answer nobody awaits, at once; nothing when the sandbox is gone."""
         if self._lost is None:
             self._last_id += 1
-            self._writer.write(encode({"op": b"cancel", "id": self._last_id, "target": target}))
+            self._writer.write(encode({"id": self._last_id, **fields}, payload))
 
     async def aclose(self) -> None:
         """Stop reading and fail whoever still waits. May be called twice."""

@@ -141,12 +141,11 @@ class PooledProvider(SandboxProvider):
     async def _dress(self, sandbox: Sandbox, spec: SandboxSpec) -> bool:
         """Make a warm sandbox what was asked for; False if it is dead."""
         try:
+            # At once; without files, something else has to prove that it is alive.
+            steps = [write_first_files(sandbox, spec) if spec.files else sandbox.list()]
             if spec.labels:
-                await sandbox.relabel(spec.labels)
-            if spec.files:
-                await write_first_files(sandbox, spec)
-            else:
-                await sandbox.list()
+                steps.append(sandbox.relabel(spec.labels))
+            await asyncio.gather(*steps)
         except OSError as error:
             raise SandboxFault(f"the workspace cannot have its files: {error}") from error
         except SandboxFault as fault:

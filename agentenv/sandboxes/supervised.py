@@ -28,6 +28,8 @@ from agentenv.records.messages import Spill
 from agentenv.sandboxes.background_process import SupervisedBackground
 from agentenv.sandboxes.collecting import Collecting, Snapshotting, file_name
 from agentenv.sandboxes.connection import Answer, Connection, DataHandler
+from agentenv.sandboxes.egress import EgressProxy
+from agentenv.sandboxes.egress_link import EgressLink
 from agentenv.sandboxes.kept_process import SupervisedProcess
 from agentenv.sandboxes.launching import MemoryUse
 from agentenv.sandboxes.network import measure_network
@@ -74,6 +76,8 @@ class SupervisedSandbox(Sandbox):
         self._memory = memory
         self._write_labels = write_labels
         self._release = release
+        self._egress: EgressLink | None = None
+        self._proxy_port = 0
         self._closing: asyncio.Task[None] | None = None
 
     async def set_up(self, workspace: str, limits: SandboxLimits) -> None:
@@ -101,6 +105,16 @@ class SupervisedSandbox(Sandbox):
                 "env": _pairs(self._environment),
             },
         )
+
+    async def open_network(self, proxy: EgressProxy) -> None:
+        """Let commands reach a proxy, and name it in their environment.
+
+        Raises:
+            SandboxFault: The sandbox is gone.
+            OSError: There is no loopback inside.
+        """
+        self._egress = EgressLink(self._connection, proxy)
+        self._proxy_port = await self._egress.open()
 
     async def run(
         self,
@@ -200,7 +214,7 @@ class SupervisedSandbox(Sandbox):
             raise SandboxFault(f"the labels of a sandbox could not be stored: {error}") from error
 
     async def network_state(self) -> NetworkState:
-        return await measure_network(self._try_to_reach)
+        return await measure_network(self._try_to_reach, proxy_port=self._proxy_port)
 
     async def _try_to_reach(self, arguments: list[bytes]) -> Execution:
         collecting = Collecting(None)
@@ -229,6 +243,8 @@ class SupervisedSandbox(Sandbox):
             _log.warning("closing a sandbox takes longer than %.0f s; it goes on in the background", _CLOSE_S)
 
     async def _close(self) -> None:
+        if self._egress is not None:
+            await self._egress.aclose()
         await self._connection.aclose()
         await self._release()
 

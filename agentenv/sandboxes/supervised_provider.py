@@ -6,6 +6,7 @@ import asyncio
 import logging
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from agentenv.core.sandbox import ProviderStatus, Sandbox, SandboxProvider, Sand
 from agentenv.errors import Fault, SandboxFault, ended
 from agentenv.sandboxes.bundle import supervisor_sha256
 from agentenv.sandboxes.connection import Connection
+from agentenv.sandboxes.egress import EgressProxy, HostRule, parse_rules
 from agentenv.sandboxes.first_files import NO_ROOM, write_first_files
 from agentenv.sandboxes.launching import Container, Launcher
 from agentenv.sandboxes.removal import remove_tree
@@ -31,13 +33,21 @@ _CLEANUP_S = 30.0
 class SupervisedProvider(SandboxProvider):
     """Leases sandboxes of one launcher. One per event loop."""
 
-    def __init__(self, launcher: Launcher, *, workspace_root: Path | None = None) -> None:
+    def __init__(
+        self,
+        launcher: Launcher,
+        *,
+        workspace_root: Path | None = None,
+        make_proxy: Callable[[tuple[HostRule, ...]], EgressProxy] = EgressProxy,
+    ) -> None:
         """Make a provider; nothing is started.
 
         Args:
             launcher: Starts the supervisors.
             workspace_root: Folder for the workspaces; None is the system's for temporary files.
+            make_proxy: Makes what stands between a sandbox and the hosts of its list.
         """
+        self._make_proxy = make_proxy
         self.name = launcher.name
         self._launcher = launcher
         self._root = workspace_root or Path(tempfile.gettempdir())
@@ -52,10 +62,11 @@ class SupervisedProvider(SandboxProvider):
     async def lease(self, spec: SandboxSpec, deadline: Deadline) -> Sandbox:
         await self._warn()
         self._sweep()
+        rules = parse_rules(spec.network)
         steps = AsyncExitStack()
         try:
             async with deadline.enforce():
-                sandbox = await self._start(spec, steps)
+                sandbox = await self._start(spec, rules, steps)
         except BaseException as error:
             if not await finish(steps.aclose(), _CLEANUP_S):
                 _log.warning("%s: clearing up after a failed start takes longer than %.0f s", self._called, _CLEANUP_S)
@@ -117,7 +128,7 @@ class SupervisedProvider(SandboxProvider):
         if self._sweeping is not None:
             await finish(_end_of(self._sweeping), _CLEANUP_S)
 
-    async def _start(self, spec: SandboxSpec, steps: AsyncExitStack) -> Sandbox:
+    async def _start(self, spec: SandboxSpec, rules: tuple[HostRule, ...], steps: AsyncExitStack) -> Sandbox:
         # Not in a thread: a cancellation must not come between the folder and who removes it.
         lease = make_workspace(self._root, self._launcher.uid, spec.labels)
         steps.push_async_callback(_remove, lease)
@@ -136,6 +147,8 @@ class SupervisedProvider(SandboxProvider):
         self._open.add(sandbox)
         steps.callback(self._open.discard, sandbox)
         await sandbox.set_up(launch.workspace_inside or self._launcher.workspace_inside, launch.limits or spec.limits)
+        if rules:
+            await sandbox.open_network(self._make_proxy(rules))
         await write_first_files(sandbox, spec)
         return sandbox
 

@@ -30,6 +30,7 @@ from agentenv.core.sandbox import (
 )
 from agentenv.errors import SandboxFault
 from agentenv.records.messages import Spill
+from agentenv.sandboxes.egress import parse_rules
 from agentenv.sandboxes.supervisor.capture import HeadTail
 from agentenv.testing.background_processes import InMemoryBackground
 
@@ -362,6 +363,7 @@ class InMemoryProvider(SandboxProvider):
     async def lease(self, spec: SandboxSpec, deadline: Deadline) -> Sandbox:
         if deadline.passed:
             raise DeadlineReached(f"the deadline of {deadline.name} fired", deadline)
+        parse_rules(spec.network)
         sandbox = InMemorySandbox(
             files={},
             limits=spec.limits,

@@ -25,6 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from agentenv.sandboxes.supervisor.carrying import Listener
     from agentenv.sandboxes.supervisor.frames import Fields
 
 _REACH = "agentenv.sandboxes.supervisor.reach"
@@ -48,6 +49,7 @@ class Server:
         self._limits: Limits
         self._env: dict[bytes, bytes] = {}
         self._output_bytes = 0
+        self._listener: Listener | None = None
         self._handlers: dict[bytes, Callable[[int, Fields, bytes], None]] = {
             b"setup": self._setup,
             b"run": self._run,
@@ -66,6 +68,8 @@ class Server:
             b"clear": self._clear,
             b"usage": self._usage,
             b"reach": self._reach,
+            b"listen": self._listen,
+            b"carry": self._carry,
         }
 
     def on_input(self, fd: int, _events: int) -> None:
@@ -308,6 +312,22 @@ class Server:
         code = marshal.dumps(__loader__.get_code(_REACH))
         program = [os.fsencode(sys.executable), b"-I", b"-S", b"-c", _RUN_CODE]
         self._run(id, {**fields, "argv": [*program, *texts(fields, "argv")]}, code)
+
+    # The way out.
+
+    def _listen(self, id: int, _fields: Fields, _payload: bytes) -> None:
+        from agentenv.sandboxes.supervisor.carrying import Listener
+
+        self._listener = Listener(self._loop, id)
+        proxy = b"http://127.0.0.1:%d" % self._listener.port
+        for name in (b"http_proxy", b"https_proxy"):
+            self._env.update({name: proxy, name.upper(): proxy})
+        self._env.update(dict.fromkeys((b"no_proxy", b"NO_PROXY"), b"localhost,127.0.0.1,::1"))
+
+    def _carry(self, _id: int, fields: Fields, payload: bytes) -> None:
+        if self._listener is not None:
+            what, count = text(fields, "what"), number(fields, "n")
+            self._listener.told(number(fields, "connection"), what, payload, number=count)
 
 
 def main(watched: list[str]) -> None:

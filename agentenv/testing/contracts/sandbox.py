@@ -34,7 +34,7 @@ from agentenv.core.sandbox import (
     SandboxSpec,
     SnapshotLimit,
 )
-from agentenv.errors import DamagedJournal, SandboxFault
+from agentenv.errors import ConfigError, DamagedJournal, SandboxFault
 from agentenv.records.messages import Spill
 from agentenv.testing.stores import InMemoryBlobs
 
@@ -522,6 +522,17 @@ class SandboxContract:
         assert state.access is NetworkAccess.NONE, state.detail
         assert state.interfaces == ()
         assert state.detail
+
+    async def test_named_hosts_are_an_allow_list(self, provider: SandboxProvider) -> None:
+        """Measured from inside: there is a way to the proxy, and no other one."""
+        async with await provider.lease(SandboxSpec(network=("example.org",)), patience()) as sandbox:
+            state = await sandbox.network_state()
+            assert state.access is NetworkAccess.ALLOW_LIST, state.detail
+            assert state.interfaces == ()
+
+    async def test_hosts_that_are_none(self, provider: SandboxProvider) -> None:
+        with pytest.raises(ConfigError, match="no host of an allow-list"):
+            await provider.lease(SandboxSpec(network=("http://example.org/",)), patience())
 
     async def test_usage_counts_what_is_there(self, sandbox: Sandbox) -> None:
         """Three files in two folders; a process while it lives."""

@@ -1,0 +1,268 @@
+"""The way out of a sandbox: an HTTP proxy in the harness that reaches the hosts it was given, and nothing else.
+
+It takes ``CONNECT host:port`` (what carries TLS) and requests in absolute form (plain HTTP). A name is looked up once,
+here; the connection goes to the very address that was checked, so that no second answer of a name server can lead to
+another one. Addresses that are not public are refused, whatever name leads to them: this machine, its network, the
+metadata services of clouds.
+
+Known limit: within a tunnel the bytes are the sandbox's own, so where one address serves many names (a content
+network), TLS for another of them can be asked for through it.
+
+Source: RFC 9110, sections 7.1 and 9.3.6; RFC 9112, section 3.2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import anyio
+
+from agentenv.errors import ConfigError
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_PORTS = frozenset({80, 443})
+_HEAD_BYTES = 1 << 16
+_TOO_LONG = "431 Request Header Fields Too Large\nthe request's head is too long"
+_HEAD_S = 30.0
+_CONNECT_S = 15.0
+_PIECE = 1 << 16
+_NAME = re.compile(r"(?:\*\.)?(?!-)[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*")
+_TUNNELS_OF_ADDRESSES = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")))
+"""IPv6 addresses that stand for an IPv4 address, which may be any."""
+_HOP_BY_HOP = frozenset({b"connection", b"proxy-connection", b"keep-alive", b"upgrade", b"te", b"host"})
+"""Header fields that are the proxy's to set; with those that begin with ``proxy-``."""
+
+
+class Stream(Protocol):
+    """One connection out of a sandbox."""
+
+    async def read(self) -> bytes:
+        """Give the next bytes; empty at the end."""
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """Send; waits while the other end does not take more."""
+        ...
+
+    async def write_end(self) -> None:
+        """Send the end."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HostRule:
+    """One entry of an allow-list."""
+
+    host: str
+    """A name or an address; ``*.`` in front is every name below."""
+    ports: frozenset[int] = _PORTS
+
+    @classmethod
+    def parse(cls, text: str) -> HostRule:
+        """Read ``example.org``, ``*.example.org``, ``[2001:db8::1]``, each perhaps with ``:PORT``.
+
+        Raises:
+            ConfigError: It is none of that.
+        """
+        host, colon, port = text.lower().rpartition(":")
+        if not colon or text.endswith("]"):
+            host, colon, port = text.lower(), "", ""
+        if colon and not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+            raise ConfigError(f"{text!r} is no host of an allow-list: expected a port from 1 to 65535 after the colon.")
+        bracketed = host.startswith("[") and host.endswith("]") and ":" in host
+        bare = host[1:-1] if bracketed else host
+        if _address(bare) is None if bracketed else not _NAME.fullmatch(bare):
+            raise ConfigError(
+                f"{text!r} is no host of an allow-list: expected example.org or *.example.org, perhaps with :PORT."
+            )
+        return cls(bare, frozenset({int(port)}) if colon else _PORTS)
+
+    def allows(self, host: str, port: int) -> bool:
+        """Whether it is about this host, and this port."""
+        if port not in self.ports:
+            return False
+        return host.endswith(self.host[1:]) if self.host.startswith("*.") else host == self.host
+
+
+def parse_rules(network: tuple[str, ...]) -> tuple[HostRule, ...]:
+    """Read ``SandboxSpec.network``.
+
+    Raises:
+        ConfigError: An entry is no host.
+    """
+    return tuple(map(HostRule.parse, network))
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address may be connected to: one of the internet at large, of a single machine."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return is_public(address.ipv4_mapped)
+        if any(address in tunnel for tunnel in _TUNNELS_OF_ADDRESSES):
+            return False
+    return address.is_global and not address.is_multicast
+
+
+async def look_up(host: str, port: int) -> list[str]:
+    """Give the addresses of a name.
+
+    Raises:
+        OSError: There are none.
+    """
+    import socket
+
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class _Refused(Exception):
+    """Not served: status line and what is wrong, for who reads the answer."""
+
+
+class EgressProxy:
+    """Serves the connections of one sandbox."""
+
+    def __init__(
+        self,
+        rules: tuple[HostRule, ...],
+        *,
+        may_connect: Callable[[Address], bool] = is_public,
+        resolve: Callable[[str, int], Awaitable[list[str]]] = look_up,
+    ) -> None:
+        """Make one.
+
+        Args:
+            rules: What may be reached.
+            may_connect: Judges an address. Anything but the default is for tests.
+            resolve: Looks a name up.
+        """
+        self._rules = rules
+        self._may_connect = may_connect
+        self._resolve = resolve
+
+    async def serve(self, stream: Stream) -> None:
+        """Serve one connection to its end."""
+        try:
+            async with asyncio.timeout(_HEAD_S):
+                head, rest = await _read_head(stream)
+            host, port, forwarded = _understand(head)
+            reader, writer = await self._connect(host, port)
+        except (_Refused, TimeoutError) as refusal:
+            await stream.write(_answer(str(refusal) or "408 Request Timeout\nno request came"))
+            await stream.write_end()
+            return
+        try:
+            if forwarded is None:
+                await stream.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            writer.write((forwarded or b"") + rest)
+            async with anyio.create_task_group() as both:
+                both.start_soon(_carry_out, stream, writer)
+                both.start_soon(_carry_in, reader, stream)
+        except* OSError:
+            pass  # one of the ends is gone, and so the tunnel ends
+        finally:
+            writer.close()
+
+    async def _connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if not any(rule.allows(host, port) for rule in self._rules):
+            known = ", ".join(f"{rule.host}:{'|'.join(map(str, sorted(rule.ports)))}" for rule in self._rules)
+            raise _Refused(f"403 Forbidden\n{host}:{port} is not on this sandbox's list of hosts, which is: {known}")
+        try:
+            addresses = [host] if _address(host) is not None else await self._resolve(host, port)
+        except OSError as error:
+            raise _Refused(f"502 Bad Gateway\n{host} cannot be looked up: {error.strerror}") from None
+        checked = [text for text in addresses if (it := _address(text)) is not None and self._may_connect(it)]
+        if not checked:
+            raise _Refused(f"403 Forbidden\n{host} has no public address")
+        why = ""
+        for address in checked:
+            try:
+                async with asyncio.timeout(_CONNECT_S):
+                    return await asyncio.open_connection(address, port)
+            except OSError as error:  # a TimeoutError is one
+                why = error.strerror or "no answer"
+        raise _Refused(f"502 Bad Gateway\n{host}:{port} cannot be reached: {why}")
+
+
+def _address(text: str) -> Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+async def _read_head(stream: Stream) -> tuple[bytes, bytes]:
+    """Read to the empty line; give what is before it, and what came after."""
+    content = b""
+    while (end := content.find(b"\r\n\r\n")) < 0:
+        if len(content) > _HEAD_BYTES:
+            raise _Refused(_TOO_LONG)
+        piece = await stream.read()
+        if not piece:
+            raise _Refused("400 Bad Request\nthe request ended before its head did")
+        content += piece
+    if end > _HEAD_BYTES:
+        raise _Refused(_TOO_LONG)
+    return content[:end], content[end + 4 :]
+
+
+def _understand(head: bytes) -> tuple[str, int, bytes | None]:
+    """Give host, port, and the head to pass on; None for a tunnel."""
+    lines = head.split(b"\r\n")
+    method, _, after = lines[0].partition(b" ")
+    target, _, version = after.rpartition(b" ")
+    if not version.startswith(b"HTTP/1."):
+        raise _Refused("400 Bad Request\nthis is a proxy for HTTP/1.1")
+    try:
+        text = target.decode("ascii")
+        url = urlsplit(f"//{text}" if method == b"CONNECT" else text)
+        host, port = (url.hostname or "").rstrip("."), url.port
+    except ValueError:
+        raise _Refused("400 Bad Request\nthe request's target is no address") from None
+    if not host or (method == b"CONNECT" and port is None) or (method != b"CONNECT" and url.scheme != "http"):
+        raise _Refused("400 Bad Request\nexpected CONNECT host:port, or an absolute http:// address")
+    if method == b"CONNECT":
+        return host, int(port or 0), None
+    return host, port or 80, _forwarded(method, url.path or "/", url.query, url.netloc.rpartition("@")[2], lines[1:])
+
+
+def _forwarded(method: bytes, path: str, query: str, authority: str, fields: list[bytes]) -> bytes:
+    """Write the head anew: the host that was checked is the one that is named, and only one request is served."""
+    target = f"{path}?{query}" if query else path
+    kept = [field for field in fields if not _is_ours(field.partition(b":")[0].strip().lower())]
+    ours = [b"%b %b HTTP/1.1" % (method, target.encode()), b"Host: " + authority.encode(), b"Connection: close"]
+    return b"\r\n".join([*ours, *kept]) + b"\r\n\r\n"
+
+
+def _is_ours(name: bytes) -> bool:
+    return name in _HOP_BY_HOP or name.startswith(b"proxy-")
+
+
+def _answer(refusal: str) -> bytes:
+    status, _, why = refusal.partition("\n")
+    body = f"{why}\n".encode()
+    return b"HTTP/1.1 %b\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b" % (
+        status.encode(),
+        len(body),
+        body,
+    )
+
+
+async def _carry_out(stream: Stream, writer: asyncio.StreamWriter) -> None:
+    while piece := await stream.read():
+        writer.write(piece)
+        await writer.drain()
+    writer.write_eof()
+
+
+async def _carry_in(reader: asyncio.StreamReader, stream: Stream) -> None:
+    while piece := await reader.read(_PIECE):
+        await stream.write(piece)
+    await stream.write_end()
