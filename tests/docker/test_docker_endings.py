@@ -30,7 +30,14 @@ async def test_limits_are_on_every_command(sandbox):
 
 async def test_processes_are_counted_by_container(provider):
     """Two of them, of the same user, have room for as many each."""
-    many = "import os, time\nfor _ in range(90):\n  if os.fork() == 0: time.sleep(1000)\nprint('made', flush=True)\ntime.sleep(1000)"
+    many = """
+import os, time
+for _ in range(90):
+    if os.fork() == 0:
+        time.sleep(1000)
+print("made", flush=True)
+time.sleep(1000)
+"""
     spec = SandboxSpec(files={"many.py": many.encode()}, limits=SandboxLimits(processes=100))
     async with await provider.lease(spec, patience()) as one, await provider.lease(spec, patience()) as other:
         for sandbox in (one, other):
