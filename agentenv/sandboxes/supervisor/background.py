@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import select
-from collections import deque
 
 from agentenv.sandboxes.supervisor.jobs import Job
+from agentenv.sandboxes.supervisor.lean import deque
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ job to start it.
 from __future__ import annotations
 
 import os
-import signal
 
+from agentenv.sandboxes.supervisor.lean import signal
 from agentenv.sandboxes.supervisor.spawning import MARK
 
 TYPE_CHECKING = False

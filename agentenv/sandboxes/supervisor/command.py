@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import signal
-
 from agentenv.sandboxes.supervisor.capture import HeadTail
 from agentenv.sandboxes.supervisor.census import send
 from agentenv.sandboxes.supervisor.frames import CHUNK
 from agentenv.sandboxes.supervisor.jobs import FOREVER, Job
+from agentenv.sandboxes.supervisor.lean import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ left is killed, repeatedly, until nobody unaccounted for is alive; its pipes are
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import select
-import signal
+
+from agentenv.sandboxes.supervisor.lean import signal, suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Job:
         """Give a stream that carries much a pipe that holds more, if the user's share of such memory allows."""
         for fd, name in self._streams.items():
             if name == stream:
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _WIDE)
 
     # The steps of the end.

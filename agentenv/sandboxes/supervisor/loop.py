@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import time
-from collections import deque
 
 from agentenv.sandboxes.supervisor import census
 from agentenv.sandboxes.supervisor.jobs import FOREVER
+from agentenv.sandboxes.supervisor.lean import deque, signal
 from agentenv.sandboxes.supervisor.outbox import Outbox
 
 TYPE_CHECKING = False

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 
 from agentenv.sandboxes.supervisor.frames import encode
+from agentenv.sandboxes.supervisor.lean import deque
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import resource
-import signal
+
+from agentenv.sandboxes.supervisor.lean import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

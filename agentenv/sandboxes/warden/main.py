@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import _socket
-import contextlib
 import fcntl
 import marshal
 import os
@@ -16,6 +15,7 @@ import struct
 import time
 
 from agentenv.sandboxes.supervisor import census, serving
+from agentenv.sandboxes.supervisor.lean import suppress
 from agentenv.sandboxes.warden import kernel, landlock, root
 
 TYPE_CHECKING = False
@@ -175,7 +175,7 @@ def _serve(settings: Settings, confine: Callable[[Settings], None]) -> None:
     # What is inherited stays open, the zip of these modules in it; children get none of it.
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
-            with contextlib.suppress(OSError):  # the listing's own
+            with suppress(OSError):  # the listing's own
                 os.set_inheritable(int(name), False)
     serving.main([str(settings["harness"])])
 
