@@ -5,7 +5,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 override DEMO_RUN := runs/demo
 
-.PHONY: help demo test test-all test-docker test-vllm check format bench coverage clean bubblewrap model
+.PHONY: help demo test test-all test-docker test-mcp test-vllm check format bench coverage clean bubblewrap model
 
 help:  ## Say what there is.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -21,7 +21,7 @@ $(VENV)/user: $(VENV)/pip pyproject.toml
 	@touch $@
 
 $(VENV)/dev: $(VENV)/pip pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docker,local,parquet,tiktoken]' --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docker,local,mcp,parquet,tiktoken]' --group dev
 	@touch $@ $(VENV)/user
 
 bubblewrap:
@@ -45,10 +45,13 @@ test: bubblewrap $(VENV)/dev model  ## Everything a contributor needs, then lint
 	$(BIN)/pytest -q
 
 test-all: bubblewrap $(VENV)/dev model  ## The slow tests too.
-	HYPOTHESIS_PROFILE=broad $(BIN)/pytest -q -m 'not vllm and not docker'
+	HYPOTHESIS_PROFILE=broad $(BIN)/pytest -q -m 'not vllm and not docker and not mcp'
 
 test-docker: $(VENV)/dev  ## Start a Docker Engine of its own on a private socket (as root), run the sandbox tests on it, stop it.
 	$(BIN)/pytest -q -m docker tests/docker
+
+test-mcp: bubblewrap $(VENV)/dev  ## Install MCP servers published by others, and let them drive episodes inside the sandbox.
+	$(BIN)/pytest -q -m mcp tests/mcp
 
 test-vllm: $(VENV)/dev  ## Install a real vLLM for CPU in a venv of its own, serve a tiny model, run the contract tests.
 	$(PYTHON) tests/vllm/engine/install.py

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from agentenv.core.blobs import BlobSink
 from agentenv.core.deadline import Deadline
@@ -85,6 +85,25 @@ class Tool(Protocol):
             DeadlineReached: Passed through.
 
         Any other exception is the tool's own bug: a ``ToolFault`` with the tool's name.
+        """
+        ...
+
+
+@runtime_checkable
+class ServedTool(Tool, Protocol):
+    """A tool that a server of its own stands behind, started before the policy acts."""
+
+    @property
+    def server(self) -> dict[str, str]:
+        """Which server, as described, for the manifest: ``name`` and ``sha256`` among it."""
+        ...
+
+    async def open(self, context: ToolContext, deadline: Deadline) -> None:
+        """Start or reach the server; tools of one server may share what is kept in the context.
+
+        Raises:
+            ToolFault: It cannot be reached, or is not what was described; ends the episode.
+            SandboxFault, DeadlineReached: Passed through.
         """
         ...
 

@@ -60,6 +60,7 @@ class World:
 
         Raises:
             SandboxFault: There is no sandbox to be had, or it is gone.
+            ToolFault: A server that a tool has of its own cannot be reached.
         """
         if needs_sandbox(self._plan.task):
             self.sandbox = await self._lease(deadline)
@@ -70,6 +71,7 @@ class World:
             output_cap_bytes=self._options.output_cap_bytes,
             resources=self._resources,
         )
+        await self._toolbox.open(self._context, deadline)
         await self.rules.observe(self.sandbox)
 
     async def act(self, effect: Act, deadline: Deadline) -> Deed:

@@ -36,8 +36,10 @@ _NAMES_SHOWN = 50
 _UNEXPECTED_SHOWN = 8
 
 
-def expected(schema: Mapping[str, Any]) -> str:
-    """Say what a schema asks for, in words."""
+def expected(schema: Any) -> str:
+    """Say what a schema asks for, in words; ``true`` and whatever else is no object asks for nothing."""
+    if not isinstance(schema, Mapping):
+        return "any value"
     if "enum" in schema or "const" in schema:
         values = schema.get("enum", [schema.get("const")])
         return f"one of {', '.join(json.dumps(value, ensure_ascii=False) for value in values)}"
@@ -79,9 +81,10 @@ def unknown_tool(name: str, known: Iterable[str]) -> str:
     return f'There is no tool "{clip(name)}".{near(name, names)} Available tools: {listed or "none"}.'
 
 
-def missing(name: str, schema: Mapping[str, Any]) -> str:
+def missing(name: str, schema: Any) -> str:
     """Say that an argument is missing."""
-    text = f": {schema['description']}" if schema.get("description") else ""
+    described = isinstance(schema, Mapping) and schema.get("description")
+    text = f": {described}" if described else ""
     return f'argument "{name}" is missing: expected {expected(schema)}{text}'
 
 
@@ -123,17 +126,19 @@ def invalid(tool: str, problems: Iterable[str], example: Mapping[str, Any]) -> s
     return f'Invalid arguments for "{tool}":\n{listed}\nExample of a valid call: {call}'
 
 
-def example_of(schema: Mapping[str, Any]) -> Any:
+def example_of(schema: Any) -> Any:
     """Make a value that suits a schema, for the example of a call.
 
     Values are taken from ``examples``, ``default``, ``enum`` and the limits; else a plain one of the type.
     """
+    if not isinstance(schema, Mapping):
+        return "text"
     if schema.get("examples"):
         return schema["examples"][0]
     for key in ("default", "const"):
         if key in schema:
             return schema[key]
-    if "enum" in schema:
+    if schema.get("enum"):
         return schema["enum"][0]
     if "anyOf" in schema:
         return example_of(schema["anyOf"][0])

@@ -16,7 +16,7 @@ from agentenv.core.boundary import is_its_own
 from agentenv.core.deadline import Deadline, DeadlineReached
 from agentenv.core.giving_up import wait_until
 from agentenv.core.origin import raised
-from agentenv.core.tool import InvalidArguments, Result, Tool, ToolContext
+from agentenv.core.tool import InvalidArguments, Result, ServedTool, Tool, ToolContext
 from agentenv.errors import Fault, ToolFault, UsageError
 from agentenv.records.axes import CallStatus
 from agentenv.records.messages import ToolCall, ToolResult, ToolSpec
@@ -42,6 +42,7 @@ class Toolbox:
         self.tools = tuple(tools)
         self.specs: tuple[ToolSpec, ...] = tuple(tool.spec for tool in self.tools)
         self._by_name: Mapping[str, Tool] = {tool.spec.name: tool for tool in self.tools}
+        self._served = [tool for tool in self.tools if isinstance(tool, ServedTool)]
         if len(self._by_name) < len(self.tools):
             names = [spec.name for spec in self.specs]
             twice = sorted({name for name in names if names.count(name) > 1})
@@ -56,6 +57,16 @@ class Toolbox:
     def sha256s(self) -> dict[str, str]:
         """Name to hash of each tool, for the manifest."""
         return {tool.spec.name: tool.sha256 for tool in self.tools}
+
+    async def open(self, context: ToolContext, deadline: Deadline) -> None:
+        """Start the servers that tools have of their own, before the policy can touch anything.
+
+        Raises:
+            Fault: One cannot be reached.
+            DeadlineReached: ``deadline`` fired.
+        """
+        for tool in self._served:
+            await wait_until(deadline, tool.open(context, deadline), whose=f"tool {tool.spec.name!r}")
 
     async def run(
         self, calls: Sequence[ToolCall], *, context: ToolContext, deadline: Deadline, refuse_after: int | None

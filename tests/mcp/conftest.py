@@ -1,0 +1,16 @@
+"""A real sandbox for servers over stdio."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+import pytest
+from agentenv.core.deadline import Deadline
+from agentenv.core.sandbox import Sandbox, SandboxSpec
+from agentenv.sandboxes.bwrap import BwrapProvider
+
+
+@pytest.fixture
+async def sandbox() -> AsyncGenerator[Sandbox]:
+    async with BwrapProvider() as provider, await provider.lease(SandboxSpec(), Deadline.after(30, "lease")) as leased:
+        yield leased
