@@ -16,6 +16,10 @@ from agentenv.records.budgets import Budget
 from agentenv.records.tokens import SamplingParams
 
 SHOW_BUDGETS = ("none", "tool_result", "first_message")
+MOST_EPISODES = 10_000_000
+"""Of one run; the plan of so many takes some gigabytes."""
+_TOO_LARGE = 1 << 62
+"""Of numbers that rows of other formats have in 64 bits, with what is added to a seed."""
 DEFAULT_WALL_CLOCK_S = 900.0
 """Every episode ends: without a limit of the user's this is the collector's."""
 
@@ -164,6 +168,7 @@ class RunConfig:
             ConfigError: Names the setting, what was expected and what was got.
         """
         self._check_numbers()
+        self._check_huge_numbers()
         if self.show_budgets not in SHOW_BUDGETS:
             raise UnknownNameError.of("way to show budgets", self.show_budgets, SHOW_BUDGETS, where=" (--show-budgets)")
         if self.durability not in ("process", "power"):
@@ -188,6 +193,17 @@ class RunConfig:
                 raise ConfigError(f"{option(name)} must not be negative, got {getattr(self, name)}.")
         if self.reserve_tokens < 1:
             raise ConfigError(f"reserve_tokens must be at least 1, got {self.reserve_tokens}.")
+
+    def _check_huge_numbers(self) -> None:
+        if self.tasks * self.group_size > MOST_EPISODES:
+            raise ConfigError(
+                f"{option('tasks')} times {option('group_size')} must be at most {MOST_EPISODES:,} episodes, got "
+                f"{self.tasks:,} times {self.group_size:,}: collect into several folders."
+            )
+        whole = {"seed": self.seed, "max_tokens": self.sampling.max_tokens, "top_k": self.sampling.top_k}
+        for name, number in whole.items():
+            if number >= _TOO_LARGE:
+                raise ConfigError(f"{option(name)} must be less than 2 to the power of 62, got {number}.")
 
     @property
     def collector_budgets(self) -> tuple[Budget, ...]:
