@@ -43,7 +43,7 @@ from agentenv.sandboxes.docker_image import (
 )
 from agentenv.sandboxes.docker_leftovers import end_leftovers, owner_labels
 from agentenv.sandboxes.docker_stream import Stream, attach
-from agentenv.sandboxes.host_system import SEARCH_PATH, UNPRIVILEGED_UID, interpreter
+from agentenv.sandboxes.host_system import SEARCH_PATH, UNPRIVILEGED_UID, interpreter, system_name
 from agentenv.sandboxes.launching import Container, Launch, Launcher, MemoryUse
 from agentenv.sandboxes.seccomp import build_filter
 from agentenv.sandboxes.supervised_provider import SupervisedProvider
@@ -126,7 +126,7 @@ class DockerLauncher(Launcher):
         self.engine = Engine(url)
         self._image = image
         self._runtime = runtime
-        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="agentenv-docker")
+        self._threads = _threads()
         self._ready: _Ready | None = None
         self._preparing = asyncio.Lock()
 
@@ -136,7 +136,7 @@ class DockerLauncher(Launcher):
         ready = await self._prepared(lease)
         config = self._config(ready.image, ready.mounts, spec.limits, workspace)
         config["Labels"] |= {f"agentenv.label.{key}": value for key, value in spec.labels.items()}
-        stream, container = await self._started(lease.name, config)
+        stream, container = await self._started(lease.name, config, ready.facts.api)
         stream.writer.write(ready.preamble)
         return Launch(
             reader=stream.reader,
@@ -146,13 +146,13 @@ class DockerLauncher(Launcher):
             limits=replace(spec.limits, processes=_UNCOUNTED) if ready.facts.limits_processes else None,
         )
 
-    async def _started(self, name: str, config: dict[str, Any]) -> tuple[Stream, DockerContainer]:
+    async def _started(self, name: str, config: dict[str, Any], api: str) -> tuple[Stream, DockerContainer]:
         """Create, attach, start; of what fails or is cancelled on the way nothing is left."""
         container = DockerContainer(self, name)
         stream: Stream | None = None
         try:
             await container.step(self.engine.create, name, config)
-            stream = await attach(self.engine.address, self.engine.facts().api, name)
+            stream = await attach(self.engine.address, api, name)
             container.stream = stream
             container.group = await container.step(self._start, name)
         except BaseException:
@@ -230,7 +230,7 @@ class DockerLauncher(Launcher):
                 facts = await self.call(self.engine.facts)
                 machine_filter = build_filter(facts.machine)
                 image, mounts, supervisor = await (
-                    self._host() if self._image == HOST else self._named(self._image, lease)
+                    self._host() if self._image == HOST else self._named(self._image, lease, facts.api)
                 )
                 preamble = _SIZES.pack(len(machine_filter), len(supervisor)) + machine_filter + supervisor
                 self._ready = _Ready(facts=facts, image=image, mounts=mounts, preamble=preamble)
@@ -251,13 +251,13 @@ class DockerLauncher(Launcher):
             raise SandboxFault(f"the Docker Engine does not have the image {made.name} that was just imported")
         return image, made.mounts, await self.call(supervisor_zip, interpreter())
 
-    async def _named(self, name: str, lease: Path) -> tuple[Image, tuple[dict[str, Any], ...], bytes]:
+    async def _named(self, name: str, lease: Path, api: str) -> tuple[Image, tuple[dict[str, Any], ...], bytes]:
         image = await self.call(self.engine.image, name)
         if image is None:
             raise SandboxFault.permanent(missing_image(name))
         config = self._config(image, (), _COMPILER_LIMITS, None)
         config["Entrypoint"] = list(COMPILING)
-        stream, container = await self._started(f"{lease.name}.compiler", config)
+        stream, container = await self._started(f"{lease.name}.compiler", config, api)
         try:
             return image, (), await compiled_supervisor(stream, name)
         finally:
@@ -286,16 +286,18 @@ class DockerLauncher(Launcher):
         return {
             "version": facts.version,
             "user": str(self.uid),
-            "image": self._image,
-            "image_id": self._image_id(),
+            **self._about_image(),
             "runtime": self._runtime or "the engine's default",
             "weak": _weak(facts),
         }
 
-    def _image_id(self) -> str:
-        name = host_image(self.uid).name if self._image == HOST else self._image
-        image = self.engine.image(name)
-        return "not made yet" if image is None else image.id
+    def _about_image(self) -> dict[str, str]:
+        if self._image == HOST:
+            return {"image": host_image(self.uid).name, "root": system_name()}
+        image = self.engine.image(self._image)
+        if image is None:
+            raise SandboxFault.permanent(missing_image(self._image))
+        return {"image": self._image, "image_id": image.id}
 
     def call(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
         """Make a blocking call in one of a few threads."""
@@ -304,6 +306,7 @@ class DockerLauncher(Launcher):
     def close(self) -> None:
         """Close the connections; calls that are under way go on to their end."""
         self._threads.shutdown(wait=False)
+        self._threads = _threads()
         self.engine.close()
 
 
@@ -378,6 +381,11 @@ class DockerProvider(SupervisedProvider):
     async def aclose(self) -> None:
         await super().aclose()
         self._docker.close()
+
+
+def _threads() -> ThreadPoolExecutor:
+    """Make the threads of one launcher; they start when they are needed."""
+    return ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="agentenv-docker")
 
 
 def _imported(engine: Engine, archive: bytes, repository: str, tag: str) -> None:

@@ -243,6 +243,10 @@ def remedy(said: str) -> str:
             "Remedy: start it (sudo systemctl start docker), install it (Debian, Ubuntu: sudo apt-get install "
             "docker.io), or name another socket in DOCKER_HOST."
         )
+    if "bind source path does not exist" in said:
+        return (
+            "A workspace without a size (limits.workspace_bytes) has to lie on the engine's own machine: give it one."
+        )
     if "executable file not found" in said:
         return "The image needs Python 3.9 or newer, as python3 on its PATH."
     if "nknown runtime" in said:

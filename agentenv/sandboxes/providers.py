@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
@@ -23,7 +24,9 @@ def _namespaces() -> SandboxProvider:
 def _docker() -> SandboxProvider:
     from agentenv.sandboxes.docker import DockerProvider
 
-    return DockerProvider()
+    return DockerProvider(
+        image=os.environ.get("AGENTENV_DOCKER_IMAGE") or "host", runtime=os.environ.get("AGENTENV_DOCKER_RUNTIME")
+    )
 
 
 def _landlock() -> SandboxProvider:

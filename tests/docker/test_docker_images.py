@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import io
 import subprocess
 import tarfile
@@ -80,6 +82,39 @@ async def test_named_image_with_an_environment_of_its_own(engine, root, imported
         assert identity["image"] == name
         assert identity["image_id"].startswith("sha256:")
         assert (await provider.probe()).works
+
+
+@pytest.fixture
+async def forwarded(engine):
+    """The engine's socket, as a port of this machine."""
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+        writer.write_eof()
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, to = await asyncio.open_unix_connection(engine.removeprefix("unix://"))
+        with contextlib.suppress(ConnectionError):
+            await asyncio.gather(carry(reader, to), carry(there, writer))
+        for each in (to, writer):
+            each.close()
+
+    async with await asyncio.start_server(forward, "127.0.0.1", 0) as server:
+        yield f"tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_engine_on_another_machine(forwarded, root, imported):
+    """A named image works there, since nothing of this machine is mounted; what would be is refused."""
+    name = imported(archive(python="/usr/bin/python3"), "elsewhere", "ENV PATH=/opt/tools:/usr/bin:/bin")
+    async with (
+        DockerProvider(image=name, url=forwarded, workspace_root=root) as provider,
+        await provider.lease(SandboxSpec(files={"f": bytes(1 << 20)}), patience()) as sandbox,
+    ):
+        assert await sandbox.read("f") == bytes(1 << 20)
+    said = await refusal(DockerProvider(url=forwarded, workspace_root=root))
+    assert "another machine's, whose /usr is not ours" in said
 
 
 async def refusal(provider: DockerProvider) -> str:

@@ -215,7 +215,7 @@ engine.start(sys.argv[3])
 async def test_next_start_ends_what_a_dead_harness_left(provider, engine, root):
     """One that was created and one that runs on, as if its supervisor hung; a living sibling's is spared."""
     async with await provider.lease(SandboxSpec(files={"mine": b"x"}), patience()) as sibling:
-        image = provider.identity()["image_id"]
+        image = provider.identity()["image"]
         names = [f"agentenv-test-{uuid.uuid4().hex}" for _ in range(2)]
         subprocess.run([sys.executable, "-c", ABANDONING, engine, image, *names], check=True)
         assert len(containers(engine)) == 3
