@@ -49,6 +49,13 @@ def open_beneath(folder: int, path: bytes, flags: int, mode: int = 0) -> int:
         # EAGAIN: something on the way was renamed meanwhile, so the kernel could not vouch for "beneath".
         if code not in {errno.EAGAIN, errno.EINTR}:
             break
+    if code == errno.ENOSYS:
+        from agentenv.sandboxes.supervisor.walking import walk_beneath  # for the few kernels that need it
+
+        try:
+            return walk_beneath(folder, path, flags, mode)
+        except OSError as error:
+            code = error.errno or errno.EIO
     if code == errno.EXDEV:
         raise PermissionError(errno.EACCES, "the path leads out of the workspace")
     raise OSError(code, os.strerror(code))
