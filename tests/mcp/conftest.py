@@ -9,8 +9,15 @@ from agentenv.core.deadline import Deadline
 from agentenv.core.sandbox import Sandbox, SandboxSpec
 from agentenv.sandboxes.bwrap import BwrapProvider
 
+from tests.cli.kit import Cli, in_process
+
 
 @pytest.fixture
 async def sandbox() -> AsyncGenerator[Sandbox]:
     async with BwrapProvider() as provider, await provider.lease(SandboxSpec(), Deadline.after(30, "lease")) as leased:
         yield leased
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    return in_process(monkeypatch, capsys)

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from importlib.metadata import version
 from typing import Any
 
 import anyio
 import httpx2
 import mcp_types
 from mcp import Client, MCPError
+from mcp.client import Transport
 from mcp.client.session import IncomingMessage
 from pydantic import ValidationError
 
-from agentenv import __version__
 from agentenv.core.deadline import Deadline, DeadlineReached
 from agentenv.core.lifetime import AsyncResource, finish, first_of
 from agentenv.core.sandbox import BackgroundProcess, Sandbox
@@ -155,7 +156,7 @@ class Session(AsyncResource):
 
     async def _own_http(self, http: httpx2.AsyncClient, address: HttpAddress) -> None:
         async with http:
-            await self._hold(Client(http_transport(address, http), **_OPTIONS, message_handler=self._heard))
+            await self._hold(self._client_over(http_transport(address, http)))
 
     async def _own_process(self, address: StdioAddress, deadline: Deadline) -> None:
         assert self._sandbox is not None, "a server over stdio is only opened with a sandbox"
@@ -165,10 +166,14 @@ class Session(AsyncResource):
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(transport.carry)
-                await self._hold(Client(transport, **_OPTIONS, message_handler=self._heard))
+                await self._hold(self._client_over(transport))
                 group.cancel_scope.cancel()
         finally:
             await finish(process.aclose() if transport.why else _end(process), _CLOSING_S)
+
+    def _client_over(self, transport: Transport) -> Client:
+        us = mcp_types.Implementation(name="agentenv", version=version("agentenv"))
+        return Client(transport, cache=None, client_info=us, message_handler=self._heard)
 
     async def _hold(self, client: Client) -> None:
         async with client:
@@ -213,12 +218,6 @@ class Session(AsyncResource):
     def _with_output(self, why: str) -> str:
         told = self.told()
         return f"{ended(why)}\n{told}" if told else why
-
-
-_OPTIONS: dict[str, Any] = {
-    "cache": None,
-    "client_info": mcp_types.Implementation(name="agentenv", version=__version__),
-}
 
 
 async def _end(process: BackgroundProcess) -> None:
