@@ -18,7 +18,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from agentenv.core.sandbox import SandboxLimits
@@ -42,6 +42,8 @@ class Cgroups:
     version: int = 0
     parents: tuple[Path, ...] = ()
     """Groups to make groups in: one with version 2; with version 1 that of memory and that of processes."""
+    roots: tuple[Path, ...] = field(default=(), compare=False)
+    """Where the hierarchies are mounted: below them the dead may have had another group than ours to make theirs in."""
     missing: str = ""
     """Why there can be none; empty if there can."""
 
@@ -72,13 +74,14 @@ class Cgroups:
     def sweep(self) -> list[Path]:
         """Remove the groups whose owner is gone, with what is alive in them; give those that were. Blocking."""
         here = Owner.this_process()
-        removed: list[Path] = []
-        for parent in self.parents:
-            for folder in parent.glob("agentenv-sandbox.*"):
-                owner = Owner.of(folder.name)
-                if owner is not None and owner.is_gone(here) and _remove_now(Cgroup(self.version, (folder,))):
-                    removed.append(folder)
-        return removed
+        dead = [
+            Path(above, name)
+            for root in self.roots
+            for above, names, _ in os.walk(root)
+            for name in names
+            if (owner := Owner.of(name)) is not None and owner.is_gone(here)
+        ]
+        return [folder for folder in dead if _remove_now(Cgroup(self.version, (folder,)))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,7 @@ class Cgroup:
             for pid in _processes(folder):
                 try:
                     os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
+                except (ProcessLookupError, PermissionError):
                     continue
 
     async def remove(self) -> None:
@@ -197,10 +200,10 @@ def candidates(membership: str, mounts: str) -> list[Cgroups]:
         top = places[""][0]
         above = (own, *(parent for parent in own.parents if parent.is_relative_to(top)))
         nearest = next((folder for folder in above if _hands_down(folder)), None)
-        found += [] if nearest is None else [Cgroups(version=2, parents=(nearest,))]
+        found += [] if nearest is None else [Cgroups(version=2, parents=(nearest,), roots=(top,))]
     memory, pids = _folder("memory", groups, places), _folder("pids", groups, places)
     if memory is not None and pids is not None:
-        found.append(Cgroups(version=1, parents=(memory, pids)))
+        found.append(Cgroups(version=1, parents=(memory, pids), roots=(places["memory"][0], places["pids"][0])))
     return found
 
 
@@ -297,10 +300,15 @@ def _processes(folder: Path) -> list[int]:
 def _remove_now(group: Cgroup) -> bool:
     """Remove a group with what is alive in it; say whether it went. Blocking."""
     end = time.monotonic() + _REMOVAL_S
-    while not group.try_to_remove():
-        if time.monotonic() > end:
-            _log.warning("the control group %s could not be removed", group.folders[0])
-            return False
-        group.kill()
-        time.sleep(_TICK_S)
-    return True
+    why = "processes in it do not end"
+    try:
+        while time.monotonic() < end:
+            if group.try_to_remove():
+                return True
+            group.kill()
+            time.sleep(_TICK_S)
+    except OSError as error:
+        why = error.strerror  # another user's, perhaps
+    # What cannot be removed must not keep others from working.
+    _log.warning("the control group %s could not be removed: %s", group.folders[0], why)
+    return False

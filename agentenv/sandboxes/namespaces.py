@@ -75,6 +75,10 @@ class NamespacesLauncher(WardenLauncher):
             )
         if "workspace" in said:
             return f"The folder of the workspaces must be reachable for user {self.uid}: set TMPDIR to one that is."
+        if "No space left" in said:
+            return "This user has all the namespaces it may have: raise the sysctls user.max_*_namespaces."
+        if "denied" not in said and "not permitted" not in said:
+            return "Linux did not let the sandbox be put together; --sandbox bwrap may work here."
         return (
             "This machine does not let an ordinary user make namespaces. Allow it: "
             "sysctl kernel.unprivileged_userns_clone=1 or kernel.apparmor_restrict_unprivileged_userns=0; "

@@ -142,12 +142,15 @@ async def test_groups_of_the_dead_are_removed(provider):
             assert cgroups.sweep() == []
             return
         other = cgroups.make("agentenv-test-of-somebody", LIMITS)
+        # A harness that died may have been in another group than we are.
+        elsewhere = other.folders[0] / dead_owner("y")
+        elsewhere.mkdir()
         with subprocess.Popen(left.entering(["sleep", "1000"])) as sleeper:
             while str(sleeper.pid) not in left.joins[0].read_text().split():
                 os.sched_yield()
             cgroups.sweep()
             assert sleeper.wait() != 0
-        assert not any(folder.exists() for folder in left.folders)
+        assert not any(folder.exists() for folder in (*left.folders, elsewhere))
         assert all(folder.exists() for folder in (*mine, *other.folders))
         assert other.try_to_remove()
         assert (await run(sandbox, "true")).exit_code == 0

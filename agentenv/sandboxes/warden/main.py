@@ -35,6 +35,7 @@ def main(arguments: list[str]) -> None:
     Args:
         arguments: Number of the descriptor with the settings; what follows is for people who look at processes.
     """
+    os.umask(0o022)
     fd = int(arguments[0])
     settings: Settings = marshal.loads(os.pread(fd, os.fstat(fd).st_size, 0))  # noqa: S302 - from our own harness
     try:
@@ -70,6 +71,9 @@ def _in_namespaces(settings: Settings) -> None:
     _write(b"/proc/self/uid_map", b"%d %d 1" % (user, user))
     _write(b"/proc/self/gid_map", b"%d %d 1" % (group, group))
     pid = _fork(settings, _confine)
+    # Of its rights in the new namespaces it needs none any more, nor shall another process borrow them.
+    kernel.set_dumpable(False)
+    kernel.drop_capabilities()
     # The kernel lets PID 1 go only when all below it are dead.
     os.waitpid(pid, 0)
     os._exit(0)
