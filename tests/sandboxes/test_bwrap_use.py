@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 
 import pytest
@@ -129,3 +130,16 @@ async def test_commands_die_before_the_supervisor(sandbox):
 async def test_what_it_wrote_before_the_timeout_is_kept(sandbox):
     done = await shell(sandbox, "echo first; echo second >&2; sleep 1000; echo third", timeout_s=0.3)
     assert (done.timed_out, done.stdout.head, done.stderr.head) == (True, b"first\n", b"second\n")
+
+
+async def test_ends_of_commands_spare_daemons_that_are_only_starting(sandbox):
+    """While a process becomes another program, nothing shows whose it is; it is no command's leftover for that."""
+    start = (
+        "read x; n=0; while [ $n -lt 40 ]; do (setsid sh -c 'exec env sleep 1000' &); n=$((n+1)); done; echo all; cat"
+    )
+    kept = await sandbox.start(["sh", "-c", start], deadline=patience())
+    starting = asyncio.ensure_future(kept.request(b"go", patience()))
+    while not starting.done():
+        await shell(sandbox, "(setsid sleep 2000 &); true")
+    await shell(sandbox, "(setsid sleep 2000 &); true; sleep 0.2")
+    assert len([line for line in await alive(sandbox) if "(sleep)" in line]) == 40

@@ -71,6 +71,11 @@ def kill_unaccounted(leaders: Mapping[int, bytes]) -> set[int]:
             break
         send(found, signal.SIGSTOP)
         doomed |= found
+    if doomed and leaders:
+        # One that was becoming another program had no environment to look for the mark in. Now it has.
+        spared = doomed - set(unaccounted(leaders))
+        send(spared, signal.SIGCONT)
+        doomed -= spared
     send(doomed, signal.SIGKILL)
     return doomed
 
