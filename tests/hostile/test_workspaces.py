@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentenv.core.sandbox import SandboxProvider, SnapshotLimit
+from agentenv.core.sandbox import SandboxLimits, SandboxProvider, SnapshotLimit
 from agentenv.core.task import Grade, GradeState, Script, ScriptView, Task, Turn
 from agentenv.records.axes import Outcome, StopReason
 from agentenv.records.constraints import CheckerSpec
@@ -199,8 +199,8 @@ async def test_changed_by_an_interpreter_before_a_turn_without_a_call(
             os.sched_yield()
         return Turn(text="Done.")
 
-    suite = suite_of(reference=script)
-    assert (await collect(tmp_path / "run", suite=suite, tasks=1, provider=provider)).done == 1
+    suite, on_disk = suite_of(reference=script), {"limits": SandboxLimits(workspace_bytes=None)}
+    assert (await collect(tmp_path / "run", suite=suite, tasks=1, provider=provider, episode=on_disk)).done == 1
     (record,) = audited(tmp_path / "run").values()
     assert [breach.turn for breach in record.breaches] == [1]
 
