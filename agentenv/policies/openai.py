@@ -108,7 +108,7 @@ class OpenAiPolicy(Policy):
         self._transport.start()
         deadline = Deadline.after(60.0, "start of the policy")
         try:
-            model, window = await ask_model(self._transport, self._model, deadline)
+            model, window = await ask_model(self._transport, self._model, deadline, option="--model")
         except DeadlineReached as error:
             raise PolicyServerFault(f"{self._transport.url} did not list its models within 60 s.") from error
         self._identity = PolicyIdentity(

@@ -66,8 +66,16 @@ async def ask_version(transport: HttpTransport, deadline: Deadline) -> str:
     return version
 
 
-async def ask_model(transport: HttpTransport, wanted: str | None, deadline: Deadline) -> tuple[str, int | None]:
+async def ask_model(
+    transport: HttpTransport, wanted: str | None, deadline: Deadline, *, option: str = ""
+) -> tuple[str, int | None]:
     """Ask what is served, and choose ``wanted`` or the first.
+
+    Args:
+        transport: The server.
+        wanted: Served name; None takes the first.
+        deadline: Of the question.
+        option: What ``wanted`` is the value of, for the error to name.
 
     Returns:
         The served name and its window in tokens, None if it does not say.
@@ -90,7 +98,10 @@ async def ask_model(transport: HttpTransport, wanted: str | None, deadline: Dead
     if name not in windows:
         near = difflib.get_close_matches(name, windows, n=1, cutoff=0.4)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"{transport.url} does not serve the model {name!r}.{hint} It serves: {', '.join(windows)}.")
+        where = f" ({option})" if option else ""
+        raise ConfigError(
+            f"{transport.url} does not serve the model {name!r}{where}.{hint} It serves: {', '.join(windows)}."
+        )
     known = [window for window in (windows[name], *windows.values()) if isinstance(window, int)]
     return name, known[0] if known else None
 

@@ -8,6 +8,7 @@ deadline: a server that is paused for a weight update answers late, and that is 
 from __future__ import annotations
 
 import random
+import ssl
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -175,6 +176,14 @@ class HttpTransport(AsyncResource):
         except (OSError, NotHttp) as error:
             raise PolicyServerFault(
                 f"{self.url} gave no answer to {method} {path} (attempt {attempt}): "
-                f"{ended(f'{type(error).__name__}: {error}')} Is the server running, and is the address right?"
+                f"{ended(f'{type(error).__name__}: {error}')} {_remedy(error)}"
             ) from error
         return HttpReply(status, answer, attempt, began)
+
+
+def _remedy(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return "Name the certificate to trust in the environment: SSL_CERT_FILE=PATH.pem."
+    if isinstance(error, ssl.SSLError):
+        return "Does the server speak https there, or is it http://?"
+    return "Is the server running, and is the address right?"

@@ -230,7 +230,7 @@ class VllmPolicy(Policy):
     async def _probe(self, deadline: Deadline) -> _Started:
         transport, tokenizer = self._transport, self._tokenizer
         version = await probe.ask_version(transport, deadline)
-        model, max_model_len = await probe.ask_model(transport, self._wanted_model, deadline)
+        model, max_model_len = await probe.ask_model(transport, self._wanted_model, deadline, option="--model")
         window = self._window(max_model_len)
         compared = await probe.check_tokenizer(transport, model, tokenizer, deadline)
         prompts: list[array[int]] = [tokenizer.encode(text) for text in probe.PROBE_TEXTS]

@@ -116,7 +116,7 @@ class TestUnreachableOrWrongServer:
 class TestWrongModelName:
     def test_the_server_has_another(self, cli: Cli, tmp_path: Path, served: Engine) -> None:
         said = run(cli, served, tmp_path / "run", "--model", "stubb")
-        refused(said, tmp_path / "run", 2, "the model 'stubb'", "Did you mean 'stub'?", "It serves: stub")
+        refused(said, tmp_path / "run", 2, "the model 'stubb' (--model). Did you mean 'stub'? It serves: stub")
 
 
 class _OtherTokenizer(ByteTokenizer):

@@ -11,13 +11,14 @@ import ssl
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from agentenv.errors import ConfigError, OrderError
 from agentenv.policies.http_client import Address, Answer, HttpClient, NotHttp, base_url, read_address
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.policies.tls import CERTIFICATE, serving_https
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 HANG: list[bytes] = []
@@ -324,33 +325,24 @@ def test_any_text_is_an_address_or_refused(url: str) -> None:
     assert base_url(base) == base
 
 
-CERTIFICATE = Path(__file__).parent / "self_signed.pem"
-"""Of localhost, signed by itself, with its key; made for these tests (``openssl req -x509 -days 36500``)."""
-
-
-async def ask_over_tls() -> Answer:
-    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    served.load_cert_chain(CERTIFICATE)
-    server = Server([], then_close=True)
-    async with await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=served) as listening:
-        address = read_address(f"https://localhost:{listening.sockets[0].getsockname()[1]}")
-        client = HttpClient(address, headers={}, max_connections=1, idle_s=1.0)
+async def ask_over_https() -> Answer:
+    with serving_https(b"ok") as url:
+        client = HttpClient(read_address(url), headers={}, max_connections=1, idle_s=1.0)
         try:
             return await client.request("GET", "/", None)
         finally:
             await client.aclose()
-            await asyncio.gather(*server.handlers)
 
 
 async def test_https_takes_the_certificates_that_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
-    assert await ask_over_tls() == Answer(200, b"ok")
+    assert await ask_over_https() == Answer(200, b"ok")
 
 
 async def test_a_certificate_that_nobody_vouches_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     with pytest.raises(ssl.SSLCertVerificationError, match="self-signed certificate"):
-        await ask_over_tls()
+        await ask_over_https()
 
 
 @pytest.mark.parametrize("key", ["a\r\nX-Injected: 1", "a\n", "schlüssel"])

@@ -27,6 +27,7 @@ from agentenv.records.axes import Distribution, Evidence, Finish
 from agentenv.records.tokens import unpack_ids, unpack_logprobs
 from agentenv.rendering.byte_tokenizer import ByteTokenizer
 from agentenv.testing.contracts.policy import PolicyCase, PolicyContract, check_reply, plain_request
+
 from tests.local.smollm2 import model_path, tokenizer
 
 WINDOW = 128

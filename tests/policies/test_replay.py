@@ -31,6 +31,7 @@ from agentenv.testing.contracts.policy import PolicyCase, PolicyContract, plain_
 from agentenv.testing.stores import InMemoryStore
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tests.engine.puppet import Puppet, started, starts
 
 NEVER = Deadline("never")
