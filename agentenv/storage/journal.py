@@ -31,7 +31,7 @@ from typing import Literal
 
 from agentenv.core.lifetime import cancel_at_next_await, finish
 from agentenv.core.store import AttemptKey, FactWriter
-from agentenv.errors import AgentEnvError, HarnessFault, OrderError
+from agentenv.errors import AgentEnvError, HarnessFault, OrderError, ended
 from agentenv.records.codec import encode_fact
 from agentenv.records.facts import EpisodeEnded, Fact
 from agentenv.storage.sqlite_file import connect_writer, failure
@@ -357,7 +357,7 @@ def _own(error: BaseException) -> AgentEnvError:
     if isinstance(error, AgentEnvError):
         own = copy.copy(error)
     else:
-        own = HarnessFault(f"The journal could not be written: {type(error).__name__}: {error}.")
+        own = HarnessFault(f"The journal could not be written: {type(error).__name__}: {ended(error)}")
     own.__cause__ = error
     return own
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from agentenv.errors import ConfigError, DamagedJournal, NewerSchema
+from agentenv.errors import ConfigError, DamagedJournal, NewerSchema, ended
 
 MANIFEST_VERSION = 1
 
@@ -47,7 +47,7 @@ def canonical(manifest: Mapping[str, Any]) -> bytes:
     try:
         text = json.dumps(manifest, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"The manifest must hold JSON values only: {error}.") from error
+        raise ConfigError(f"The manifest must hold JSON values only: {ended(error)}") from error
     return text.encode()
 
 
@@ -92,7 +92,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
             raise NewerSchema(f"{path} has version {version}, this package reads up to {MANIFEST_VERSION}.")
         actual = manifest_sha256(manifest)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DamagedJournal(f"{path} is no manifest of agentenv: {type(error).__name__}: {error}.") from error
+        raise DamagedJournal(f"{path} is no manifest of agentenv: {type(error).__name__}: {ended(error)}") from error
     if actual != sha256:
         raise DamagedJournal(f"{path} was changed after it was written: its SHA-256 is {actual}, it says {sha256}.")
     return cast("dict[str, Any]", manifest)

@@ -12,7 +12,7 @@ import sqlite3
 from pathlib import Path
 from urllib.parse import quote
 
-from agentenv.errors import AgentEnvError, DamagedJournal, HarnessFault, NewerSchema
+from agentenv.errors import AgentEnvError, DamagedJournal, HarnessFault, NewerSchema, ended
 
 APPLICATION_ID = 0x61656A6C
 """``PRAGMA application_id`` of a journal: "aejl"."""
@@ -146,7 +146,7 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
 def failure(error: Exception, path: Path, doing: str) -> AgentEnvError:
     """Say whose fault an error of SQLite is when writing: a damaged file, a full disk, or a disk that gave way."""
     return _damage(error, path) or HarnessFault.permanent(
-        f"Cannot {doing} {path}: {error}. {describe_space(path.parent)} Nothing of this write was kept; what was "
+        f"Cannot {doing} {path}: {ended(error)} {describe_space(path.parent)} Nothing of this write was kept; what was "
         f"acknowledged before is safe. {'Free space' if _is_full(error, path) else 'Repair the folder'} and resume the "
         "run."
     )
@@ -161,7 +161,7 @@ def read_failure(error: Exception, path: Path) -> AgentEnvError:
     else:
         remedy = "Repair the folder, or read a copy of the run."
     return _damage(error, path) or HarnessFault.permanent(
-        f"Cannot read the journal {path}: {error}. {describe_space(path.parent)} {remedy}"
+        f"Cannot read the journal {path}: {ended(error)} {describe_space(path.parent)} {remedy}"
     )
 
 
