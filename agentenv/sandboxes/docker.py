@@ -22,7 +22,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import struct
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -34,6 +33,7 @@ from agentenv.core.sandbox import SandboxLimits, SandboxSpec
 from agentenv.errors import SandboxFault
 from agentenv.sandboxes.bundle import supervisor_zip
 from agentenv.sandboxes.cgroups import Cgroup, group_of
+from agentenv.sandboxes.docker_config import SAME_KERNEL, ContainerKind, preamble
 from agentenv.sandboxes.docker_engine import Engine, EngineFacts, Image, missing_image, remedy
 from agentenv.sandboxes.docker_image import (
     COMPILING,
@@ -41,7 +41,7 @@ from agentenv.sandboxes.docker_image import (
     compiled_supervisor,
     host_image,
 )
-from agentenv.sandboxes.docker_leftovers import end_leftovers, owner_labels
+from agentenv.sandboxes.docker_leftovers import end_leftovers
 from agentenv.sandboxes.docker_stream import Stream, attach
 from agentenv.sandboxes.host_system import SEARCH_PATH, UNPRIVILEGED_UID, interpreter, system_name
 from agentenv.sandboxes.launching import Container, Launch, Launcher, MemoryUse
@@ -56,45 +56,9 @@ _log = logging.getLogger(__name__)
 _AT_ONCE = 4
 """Calls to the engine. It is not quicker with more, and containers that start and end by the dozen trip it up."""
 _CLEANUP_S = 30.0
-_SHARED_MEMORY_BYTES = 16 << 20
 _COMPILER_LIMITS = SandboxLimits(total_memory_bytes=512 << 20, workspace_bytes=1 << 20)
 _UNCOUNTED = 1 << 30
 """Processes that the supervisor is to allow one user; as good as no limit."""
-_SIZES = struct.Struct(">II")
-# First program of a container: takes filter and supervisor from stdin, and nothing that comes after them.
-_BOOTSTRAP = """
-import ctypes, os, struct, sys
-
-def take(size):
-    taken = b""
-    while len(taken) < size:
-        piece = os.read(0, size - len(taken))
-        if not piece:
-            os._exit(0)
-        taken += piece
-    return taken
-
-steps, size = struct.unpack(">II", take(8))
-program = ctypes.create_string_buffer(take(steps), steps)
-supervisor = os.memfd_create("supervisor")
-os.set_inheritable(supervisor, False)
-content = take(size)
-while content:
-    content = content[os.write(supervisor, content):]
-
-class Program(ctypes.Structure):
-    _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
-
-libc = ctypes.CDLL(None, use_errno=True)
-whole = Program(steps // 8, ctypes.addressof(program))
-for option, first, second in ((38, 1, 0), (22, 2, ctypes.byref(whole))):  # PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP
-    if libc.prctl(option, first, second, 0, 0):
-        sys.exit(f"prctl({option}) was refused: {os.strerror(ctypes.get_errno())}")
-sys.path.insert(0, f"/proc/self/fd/{supervisor}")
-from agentenv.sandboxes.supervisor.serving import main
-main([])
-"""
-_SUPERVISING = ("python3", "-I", "-S", "-c", _BOOTSTRAP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +69,7 @@ class _Ready:
     image: Image
     mounts: tuple[dict[str, Any], ...]
     preamble: bytes
-    """What `_BOOTSTRAP` reads."""
+    """As `preamble` makes it."""
 
 
 class DockerLauncher(Launcher):
@@ -134,17 +98,29 @@ class DockerLauncher(Launcher):
 
     async def launch(self, workspace: Path | None, spec: SandboxSpec, *, lease: Path) -> Launch:
         ready = await self._prepared(lease)
-        config = self._config(ready.image, ready.mounts, spec.limits, workspace)
+        config = self._kind(ready.image, ready.mounts).config(spec.limits, workspace)
         config["Labels"] |= {f"agentenv.label.{key}": value for key, value in spec.labels.items()}
-        stream, container = await self._started(lease.name, config, ready.facts.api)
+        try:
+            stream, container = await self._started(lease.name, config, ready.facts.api)
+        except SandboxFault:
+            self._ready = None  # the image may be gone, or the engine another one: the next start looks again
+            raise
         stream.writer.write(ready.preamble)
         return Launch(
             reader=stream.reader,
             writer=stream.writer,
             container=container,
             environment=_of_image(ready.image.env),
-            limits=replace(spec.limits, processes=_UNCOUNTED) if ready.facts.limits_processes else None,
+            limits=replace(spec.limits, processes=_UNCOUNTED) if self._counts(ready.facts) else None,
         )
+
+    def _counts(self, facts: EngineFacts) -> bool:
+        """Whether the control group counts just the container's own processes."""
+        return facts.limits_processes and self._runtime in SAME_KERNEL
+
+    def _kind(self, image: Image, mounts: tuple[dict[str, Any], ...]) -> ContainerKind:
+        inside = self.workspace_inside
+        return ContainerKind(image=image, mounts=mounts, uid=self.uid, workspace_inside=inside, runtime=self._runtime)
 
     async def _started(self, name: str, config: dict[str, Any], api: str) -> tuple[Stream, DockerContainer]:
         """Create, attach, start; of what fails or is cancelled on the way nothing is left."""
@@ -171,57 +147,6 @@ class DockerLauncher(Launcher):
         # Another machine's process of that number is somebody else here.
         return group if group is not None and started.id in str(group.folders[0]) else None
 
-    def _config(
-        self, image: Image, mounts: tuple[dict[str, Any], ...], limits: SandboxLimits, workspace: Path | None
-    ) -> dict[str, Any]:
-        """Give a container's configuration in the engine's form (Docker Engine API 1.41, "Create a container")."""
-        user = f"uid={self.uid},gid={self.uid}"
-        tmpfs = {
-            "/tmp": f"rw,nosuid,nodev,exec,mode=1777,size={limits.tmp_bytes}",
-            # Nothing there is a command's business, and it tells of the machine.
-            "/sys": "ro,nosuid,nodev,noexec,size=4k",
-        }
-        if workspace is None:
-            tmpfs[self.workspace_inside] = (
-                f"rw,nosuid,nodev,exec,mode=0700,{user},size={limits.workspace_bytes},nr_inodes={limits.workspace_files}"
-            )
-        else:
-            mounts += ({"Type": "bind", "Source": str(workspace), "Target": self.workspace_inside},)
-        memory = limits.total_memory_bytes or 0
-        return {
-            "Image": image.id,
-            "Entrypoint": list(_SUPERVISING),
-            "Cmd": [],
-            "User": f"{self.uid}:{self.uid}",
-            "WorkingDir": self.workspace_inside,
-            "Hostname": "sandbox",
-            **dict.fromkeys(("OpenStdin", "StdinOnce", "AttachStdin", "AttachStdout", "AttachStderr"), True),
-            "Labels": owner_labels(),
-            "HostConfig": {
-                "AutoRemove": True,
-                # Not NetworkDisabled: without the engine's /etc/hosts there is no localhost. Its resolv.conf would
-                # otherwise be a copy of the machine's.
-                "NetworkMode": "none",
-                "Dns": ["127.0.0.1"],
-                "DnsSearch": ["."],
-                "IpcMode": "private",
-                "CgroupnsMode": "private",
-                "ReadonlyRootfs": True,
-                "CapDrop": ["ALL"],
-                "SecurityOpt": ["no-new-privileges:true"],
-                "Memory": memory,
-                "MemorySwap": memory,
-                # Threads count as well, and the supervisor is one.
-                "PidsLimit": limits.processes + 1,
-                "ShmSize": min(limits.tmp_bytes, _SHARED_MEMORY_BYTES),
-                "Ulimits": [{"Name": name, "Soft": 0, "Hard": 0} for name in ("core", "msgqueue")],
-                "LogConfig": {"Type": "none", "Config": {}},
-                "Tmpfs": tmpfs,
-                "Mounts": list(mounts),
-                "Runtime": self._runtime or "",
-            },
-        }
-
     # What is known once.
 
     async def _prepared(self, lease: Path) -> _Ready:
@@ -232,9 +157,9 @@ class DockerLauncher(Launcher):
                 image, mounts, supervisor = await (
                     self._host() if self._image == HOST else self._named(self._image, lease, facts.api)
                 )
-                preamble = _SIZES.pack(len(machine_filter), len(supervisor)) + machine_filter + supervisor
-                self._ready = _Ready(facts=facts, image=image, mounts=mounts, preamble=preamble)
-        return self._ready
+                content = preamble(machine_filter, supervisor)
+                self._ready = _Ready(facts=facts, image=image, mounts=mounts, preamble=content)
+            return self._ready
 
     async def _host(self) -> tuple[Image, tuple[dict[str, Any], ...], bytes]:
         if self.engine.address.path is None:
@@ -255,7 +180,7 @@ class DockerLauncher(Launcher):
         image = await self.call(self.engine.image, name)
         if image is None:
             raise SandboxFault.permanent(missing_image(name))
-        config = self._config(image, (), _COMPILER_LIMITS, None)
+        config = self._kind(image, ()).config(_COMPILER_LIMITS, None)
         config["Entrypoint"] = list(COMPILING)
         stream, container = await self._started(f"{lease.name}.compiler", config, api)
         try:
@@ -288,7 +213,7 @@ class DockerLauncher(Launcher):
             "user": str(self.uid),
             **self._about_image(),
             "runtime": self._runtime or "the engine's default",
-            "weak": _weak(facts),
+            "weak": _weak(facts, counts_processes=self._counts(facts)),
         }
 
     def _about_image(self) -> dict[str, str]:
@@ -397,15 +322,15 @@ def _of_image(env: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, value in env if name not in {"HOME", "TMPDIR", "USER"})
 
 
-def _weak(facts: EngineFacts) -> str:
+def _weak(facts: EngineFacts, *, counts_processes: bool) -> str:
     """Say what this engine, by its own word, does not limit."""
     missing = [
         what
         for limited, what in (
             (facts.limits_memory, "the memory of all processes together"),
             (facts.limits_swap, "how much of it is swapped out"),
-            (facts.limits_processes, "the number of processes"),
+            (counts_processes, "the exact number of processes"),
         )
         if not limited
     ]
-    return f"the engine does not limit {', nor '.join(missing)}" if missing else ""
+    return f"the engine or its runtime does not limit {', nor '.join(missing)}" if missing else ""

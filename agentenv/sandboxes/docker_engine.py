@@ -138,7 +138,7 @@ class Engine:
             try:
                 self._connected().create_container_from_config(dict(config), name)
             except ImageNotFound as error:
-                raise SandboxFault.permanent(missing_image(config["Image"])) from error
+                raise SandboxFault(f"the Docker Engine no longer has the image {config['Image']}") from error
 
     def start(self, name: str) -> Started:
         """Start a created container."""

@@ -133,6 +133,16 @@ async def test_missing_image_says_how_to_get_it(engine, root):
     assert f"has no image {name!r}. Remedy: docker pull {name}" in said
 
 
+async def test_image_of_the_machine_is_made_again_when_it_is_gone(engine, root, client):
+    async with DockerProvider(url=engine, workspace_root=root) as provider:
+        assert (await provider.probe()).works
+        client.remove_image(provider.identity()["image"], force=True)
+        with pytest.raises(SandboxFault, match="no longer has the image") as gone:
+            await provider.lease(SandboxSpec(), patience())
+        assert gone.value.retryable
+        assert (await provider.probe()).works
+
+
 async def test_image_without_python_says_what_it_needs(engine, root, imported):
     name = imported(archive(python=None), "without", "ENV PATH=/usr/bin:/bin")
     said = await refusal(DockerProvider(image=name, url=engine, workspace_root=root))
