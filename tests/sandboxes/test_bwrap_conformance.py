@@ -54,7 +54,7 @@ async def test_commands_inherit_nothing_but_their_streams(sandbox):
     assert {line.split("=")[0] for line in lines if "->" not in line} == {
         "AGENTENV_JOB", "HOME", "LANG", "PATH", "PWD", "TMPDIR", "USER",
     }  # fmt: skip
-    kept = await sandbox.start(["sh", "-c", "read x; ls /proc/$$/fd >list; wc -l <list; cat"], deadline=patience())
+    kept = await sandbox.start(["sh", "-c", "read x; (ls /proc/$$/fd >list); wc -l <list; cat"], deadline=patience())
     assert await kept.request(b"", patience()) == b"3"
 
 
