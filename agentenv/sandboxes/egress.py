@@ -1,9 +1,7 @@
 """The way out of a sandbox: an HTTP proxy in the harness that reaches the hosts it was given, and nothing else.
 
-It takes ``CONNECT host:port`` (what carries TLS) and requests in absolute form (plain HTTP). A name is looked up once,
-here; the connection goes to the very address that was checked, so that no second answer of a name server can lead to
-another one. Addresses that are not public are refused, whatever name leads to them: this machine, its network, the
-metadata services of clouds.
+It takes ``CONNECT host:port`` (what carries TLS) and requests in absolute form (plain HTTP). Which hosts, and which
+addresses for them, is `agentenv.core.hosts`'s to say; the connection goes to the very address that was checked.
 
 Known limit: within a tunnel the bytes are the sandbox's own, so where one address serves many names (a content
 network), TLS for another of them can be asked for through it.
@@ -14,28 +12,27 @@ Source: RFC 9110, sections 7.1 and 9.3.6; RFC 9112, section 3.2.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import re
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import urlsplit
 
 import anyio
 
-from agentenv.errors import ConfigError
+from agentenv.core.hosts import (
+    HostNotFound,
+    HostRefused,
+    HostRule,
+    MayConnect,
+    Resolve,
+    addresses_for,
+    is_public,
+    look_up,
+)
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-
-_PORTS = frozenset({80, 443})
 _HEAD_BYTES = 1 << 16
 _TOO_LONG = "431 Request Header Fields Too Large\nthe request's head is too long"
 _HEAD_S = 30.0
 _CONNECT_S = 15.0
 _PIECE = 1 << 16
-_NAME = re.compile(r"(?:\*\.)?(?!-)[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*")
-_TUNNELS_OF_ADDRESSES = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")))
-"""IPv6 addresses that stand for an IPv4 address, which may be any."""
 _HOP_BY_HOP = frozenset({b"connection", b"proxy-connection", b"keep-alive", b"upgrade", b"te", b"host"})
 """Header fields that are the proxy's to set; with those that begin with ``proxy-``."""
 
@@ -56,72 +53,6 @@ class Stream(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class HostRule:
-    """One entry of an allow-list."""
-
-    host: str
-    """A name or an address; ``*.`` in front is every name below."""
-    ports: frozenset[int] = _PORTS
-
-    @classmethod
-    def parse(cls, text: str) -> HostRule:
-        """Read ``example.org``, ``*.example.org``, ``[2001:db8::1]``, each perhaps with ``:PORT``.
-
-        Raises:
-            ConfigError: It is none of that.
-        """
-        host, colon, port = text.lower().rpartition(":")
-        if not colon or text.endswith("]"):
-            host, colon, port = text.lower(), "", ""
-        if colon and not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
-            raise ConfigError(f"{text!r} is no host of an allow-list: expected a port from 1 to 65535 after the colon.")
-        bracketed = host.startswith("[") and host.endswith("]") and ":" in host
-        bare = host[1:-1] if bracketed else host
-        if _address(bare) is None if bracketed else not _NAME.fullmatch(bare):
-            raise ConfigError(
-                f"{text!r} is no host of an allow-list: expected example.org or *.example.org, perhaps with :PORT."
-            )
-        return cls(bare, frozenset({int(port)}) if colon else _PORTS)
-
-    def allows(self, host: str, port: int) -> bool:
-        """Whether it is about this host, and this port."""
-        if port not in self.ports:
-            return False
-        return host.endswith(self.host[1:]) if self.host.startswith("*.") else host == self.host
-
-
-def parse_rules(network: tuple[str, ...]) -> tuple[HostRule, ...]:
-    """Read ``SandboxSpec.network``.
-
-    Raises:
-        ConfigError: An entry is no host.
-    """
-    return tuple(map(HostRule.parse, network))
-
-
-def is_public(address: Address) -> bool:
-    """Whether an address may be connected to: one of the internet at large, of a single machine."""
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is not None:
-            return is_public(address.ipv4_mapped)
-        if any(address in tunnel for tunnel in _TUNNELS_OF_ADDRESSES):
-            return False
-    return address.is_global and not address.is_multicast
-
-
-async def look_up(host: str, port: int) -> list[str]:
-    """Give the addresses of a name.
-
-    Raises:
-        OSError: There are none.
-    """
-    import socket
-
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
-
-
 class _Refused(Exception):
     """Not served: status line and what is wrong, for who reads the answer."""
 
@@ -133,8 +64,8 @@ class EgressProxy:
         self,
         rules: tuple[HostRule, ...],
         *,
-        may_connect: Callable[[Address], bool] = is_public,
-        resolve: Callable[[str, int], Awaitable[list[str]]] = look_up,
+        may_connect: MayConnect = is_public,
+        resolve: Resolve = look_up,
     ) -> None:
         """Make one.
 
@@ -171,16 +102,12 @@ class EgressProxy:
             writer.close()
 
     async def _connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if not any(rule.allows(host, port) for rule in self._rules):
-            known = ", ".join(f"{rule.host}:{'|'.join(map(str, sorted(rule.ports)))}" for rule in self._rules)
-            raise _Refused(f"403 Forbidden\n{host}:{port} is not on this sandbox's list of hosts, which is: {known}")
         try:
-            addresses = [host] if _address(host) is not None else await self._resolve(host, port)
-        except OSError as error:
-            raise _Refused(f"502 Bad Gateway\n{host} cannot be looked up: {error.strerror}") from None
-        checked = [text for text in addresses if (it := _address(text)) is not None and self._may_connect(it)]
-        if not checked:
-            raise _Refused(f"403 Forbidden\n{host} has no public address")
+            checked = await addresses_for(host, port, self._rules, may_connect=self._may_connect, resolve=self._resolve)
+        except HostRefused as refused:
+            raise _Refused(f"403 Forbidden\n{refused}") from None
+        except HostNotFound as unknown:
+            raise _Refused(f"502 Bad Gateway\n{unknown}") from None
         why = ""
         for address in checked:
             try:
@@ -189,13 +116,6 @@ class EgressProxy:
             except OSError as error:  # a TimeoutError is one
                 why = error.strerror or "no answer"
         raise _Refused(f"502 Bad Gateway\n{host}:{port} cannot be reached: {why}")
-
-
-def _address(text: str) -> Address | None:
-    try:
-        return ipaddress.ip_address(text)
-    except ValueError:
-        return None
 
 
 async def _read_head(stream: Stream) -> tuple[bytes, bytes]:

@@ -12,12 +12,13 @@ from functools import partial
 from pathlib import Path
 
 from agentenv.core.deadline import Deadline, DeadlineReached
+from agentenv.core.hosts import HostRule, parse_rules
 from agentenv.core.lifetime import finish
 from agentenv.core.sandbox import ProviderStatus, Sandbox, SandboxProvider, SandboxSpec
 from agentenv.errors import Fault, SandboxFault, ended
 from agentenv.sandboxes.bundle import supervisor_sha256
 from agentenv.sandboxes.connection import Connection
-from agentenv.sandboxes.egress import EgressProxy, HostRule, parse_rules
+from agentenv.sandboxes.egress import EgressProxy
 from agentenv.sandboxes.first_files import NO_ROOM, write_first_files
 from agentenv.sandboxes.launching import Container, Launcher
 from agentenv.sandboxes.removal import remove_tree

@@ -11,6 +11,7 @@ from enum import Enum
 
 from agentenv.core.blobs import BlobSink, BlobSource
 from agentenv.core.deadline import Deadline, DeadlineReached
+from agentenv.core.hosts import parse_rules
 from agentenv.core.sandbox import (
     BackgroundProcess,
     Execution,
@@ -30,7 +31,6 @@ from agentenv.core.sandbox import (
 )
 from agentenv.errors import SandboxFault
 from agentenv.records.messages import Spill
-from agentenv.sandboxes.egress import parse_rules
 from agentenv.sandboxes.supervisor.capture import HeadTail
 from agentenv.testing.background_processes import InMemoryBackground
 

@@ -11,10 +11,11 @@ import ipaddress
 from functools import partial
 
 import pytest
+from agentenv.core.hosts import HostRule, is_public, parse_rules
 from agentenv.core.sandbox import NetworkAccess, SandboxSpec
 from agentenv.errors import ConfigError
 from agentenv.sandboxes.bwrap import BwrapLauncher
-from agentenv.sandboxes.egress import EgressProxy, HostRule, is_public, parse_rules
+from agentenv.sandboxes.egress import EgressProxy
 from agentenv.sandboxes.supervised_provider import SupervisedProvider
 from agentenv.testing.contracts.sandbox import alive, patience, python, said, shell
 from hypothesis import given

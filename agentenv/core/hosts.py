@@ -1,0 +1,148 @@
+"""Allow-lists of hosts, and which addresses may be connected to for them: one rule for sandboxes and for tools.
+
+A name is looked up once, and whoever asks connects to the very addresses that were checked, so that no second answer
+of a name server can lead to another one. Addresses that are not public are refused, whatever name leads to them: this
+machine, its network, the metadata services of clouds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from agentenv.errors import ConfigError
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+MayConnect = Callable[[Address], bool]
+"""Judges an address. Anything but `is_public` is for tests."""
+Resolve = Callable[[str, int], Awaitable[list[str]]]
+"""Looks a name up, as `look_up` does."""
+
+_PORTS = frozenset({80, 443})
+_NAME = re.compile(r"(?:\*\.)?(?!-)[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*")
+_TUNNELS_OF_ADDRESSES = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")))
+"""IPv6 addresses that stand for an IPv4 address, which may be any."""
+
+
+class HostRefused(Exception):
+    """A host that may not be connected to; the text says why."""
+
+
+class HostNotFound(Exception):
+    """A host whose name leads to no address; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostRule:
+    """One entry of an allow-list."""
+
+    host: str
+    """A name or an address; ``*.`` in front is every name below."""
+    ports: frozenset[int] = _PORTS
+
+    @classmethod
+    def parse(cls, text: str) -> HostRule:
+        """Read ``example.org``, ``*.example.org``, ``[2001:db8::1]``, each perhaps with ``:PORT``.
+
+        Raises:
+            ConfigError: It is none of that.
+        """
+        host, colon, port = text.lower().rpartition(":")
+        if not colon or text.endswith("]"):
+            host, colon, port = text.lower(), "", ""
+        if colon and not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+            raise ConfigError(f"{text!r} is no host of an allow-list: expected a port from 1 to 65535 after the colon.")
+        bracketed = host.startswith("[") and host.endswith("]") and ":" in host
+        bare = host[1:-1] if bracketed else host
+        if address_of(bare) is None if bracketed else not _NAME.fullmatch(bare):
+            raise ConfigError(
+                f"{text!r} is no host of an allow-list: expected example.org or *.example.org, perhaps with :PORT."
+            )
+        return cls(bare, frozenset({int(port)}) if colon else _PORTS)
+
+    def allows(self, host: str, port: int) -> bool:
+        """Whether it is about this host, and this port."""
+        if port not in self.ports:
+            return False
+        return host.endswith(self.host[1:]) if self.host.startswith("*.") else host == self.host
+
+    def __str__(self) -> str:
+        return f"{self.host}:{'|'.join(map(str, sorted(self.ports)))}"
+
+
+def parse_rules(hosts: Sequence[str]) -> tuple[HostRule, ...]:
+    """Read an allow-list, such as ``SandboxSpec.network``.
+
+    Raises:
+        ConfigError: An entry is no host.
+    """
+    return tuple(map(HostRule.parse, hosts))
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address may be connected to: one of the internet at large, of a single machine."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return is_public(address.ipv4_mapped)
+        if any(address in tunnel for tunnel in _TUNNELS_OF_ADDRESSES):
+            return False
+    return address.is_global and not address.is_multicast
+
+
+async def look_up(host: str, port: int) -> list[str]:
+    """Give the addresses of a name.
+
+    Raises:
+        OSError: There are none.
+    """
+    import socket
+
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+async def addresses_for(
+    host: str,
+    port: int,
+    rules: Sequence[HostRule],
+    *,
+    may_connect: MayConnect = is_public,
+    resolve: Resolve = look_up,
+) -> list[str]:
+    """Give the addresses that may be connected to for a host, in the order of the name server; at least one.
+
+    Args:
+        host: A name in lower case without a final dot, or an address without brackets.
+        port: Of the connection.
+        rules: The allow-list.
+        may_connect: Judges an address.
+        resolve: Looks a name up.
+
+    Raises:
+        HostRefused: It is not on the list, or leads to no public address.
+        HostNotFound: It cannot be looked up.
+    """
+    if not any(rule.allows(host, port) for rule in rules):
+        raise HostRefused(
+            f"{host}:{port} is not on the list of hosts, which is: {', '.join(map(str, rules)) or 'empty'}"
+        )
+    try:
+        found = [host] if address_of(host) is not None else await resolve(host, port)
+    except (OSError, UnicodeError) as error:
+        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise HostNotFound(f"{host} cannot be looked up: {said}") from None
+    checked = [text for text in found if (it := address_of(text)) is not None and may_connect(it)]
+    if not checked:
+        raise HostRefused(f"{host} has no public address")
+    return checked
+
+
+def address_of(text: str) -> Address | None:
+    """Read an address; None if it is none."""
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
