@@ -70,6 +70,14 @@ def collect(  # noqa: PLR0913, PLR0917 - one parameter per flag
     ] = "none",
     compressor: Annotated[str, typer.Option(help="none, window:N, clear-tool-results:N[,keep=K].")] = "none",
     sandbox: Annotated[str, typer.Option(help="auto, or a provider of `agentenv list sandboxes`.")] = "auto",
+    mcp: Annotated[
+        list[str] | None,
+        typer.Option(help="MCP server, NAME=COMMAND in the sandbox or NAME=URL, for every task; may be repeated."),
+    ] = None,
+    mcp_program: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=FOLDER carried into the sandbox for it; {program} in its command is where it is."),
+    ] = None,
     sandbox_warm: Annotated[int, typer.Option(help="Sandboxes that stand ready before they are asked for.")] = 0,
     output_cap: Annotated[int, typer.Option(help="Most bytes of a tool result that are shown.")] = 16_384,
     tool_timeout: Annotated[float, typer.Option(help="Seconds for the tools of one action.")] = 120.0,
@@ -123,6 +131,8 @@ def collect(  # noqa: PLR0913, PLR0917 - one parameter per flag
         show_budgets=show_budgets,
         compressor=compressor,
         sandbox=sandbox,
+        mcp=tuple(mcp or ()),
+        mcp_programs=tuple(mcp_program or ()),
         sandbox_warm=sandbox_warm,
         output_cap_bytes=output_cap,
         tool_timeout_s=tool_timeout,

@@ -18,7 +18,7 @@ from agentenv.errors import AgentEnvError, UsageError
 
 def command_line() -> typer.Typer:
     """Make the command line of all commands."""
-    from agentenv.cli import collect, doctor, export, listing, serve, serve_tools, show, stats, verify
+    from agentenv.cli import collect, describe_mcp, doctor, export, listing, serve, serve_tools, show, stats, verify
 
     app = typer.Typer(
         name="agentenv",
@@ -31,7 +31,7 @@ def command_line() -> typer.Typer:
     policy_app = typer.Typer(help="Serve a local model.", no_args_is_help=True, rich_markup_mode=None)
     app.add_typer(policy_app, name="policy")
     app.callback(invoke_without_command=True)(root)
-    for module in (collect, show, verify, stats, export, listing, doctor, serve, serve_tools):
+    for module in (collect, show, verify, stats, export, listing, doctor, serve, serve_tools, describe_mcp):
         module.register(app, policy_app)
     return app
 

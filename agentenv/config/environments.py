@@ -14,6 +14,7 @@ import msgspec
 
 from agentenv.compressors.table import parse_compressor
 from agentenv.config.ingredients import Ingredients, find_needs
+from agentenv.config.mcp import with_servers
 from agentenv.config.policies import BUILTIN_BYTES, renderer_from
 from agentenv.config.run_config import RunConfig, check_context_window
 from agentenv.core.policy import PolicyIdentity
@@ -73,6 +74,7 @@ async def open_environment(config: EnvConfig, renderer: Renderer | None = None) 
     chosen = renderer or renderer_from(config.tokenizer, config.call_style, given_as="tokenizer")
     suite.task(run.seed, run.level)  # refuses what no task of the suite can have, such as an unknown level
     async with AsyncExitStack() as stack:
+        suite = await with_servers(suite, run)
         survey, provider = await find_needs(run, suite, tasks=_SURVEYED, stack=stack)
         ingredients = Ingredients(
             config=run,

@@ -73,6 +73,7 @@ def _suite(config: RunConfig, suite: Suite, survey: Survey) -> dict[str, Any]:
         "shots": config.shots,
         "tasks_sha256": survey.sha256,
         "tools": survey.tools,
+        "tool_servers": survey.servers,
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from agentenv.compressors.table import parse_compressor
 from agentenv.config.ingredients import Ingredients, find_needs
+from agentenv.config.mcp import with_servers
 from agentenv.config.policies import Acting, build_policy
 from agentenv.config.run_config import RunConfig
 from agentenv.config.sandboxes import check_provider_name
@@ -66,6 +67,7 @@ async def open_run(
         await stack.enter_async_context(acting.policy)
         identity = config.policy.priced(await acting.policy.start())
         _refuse_early(config, suite, acting)
+        suite = await with_servers(suite, config)
         survey, provider = await find_needs(config, suite, tasks=config.tasks, stack=stack)
         ingredients = Ingredients(
             config=config,

@@ -150,6 +150,10 @@ class RunConfig:
     show_budgets: str = "none"
     compressor: str = "none"
     sandbox: str = "auto"
+    mcp: tuple[str, ...] = ()
+    """MCP servers whose tools every task gets beside its own: ``NAME=COMMAND`` (in the sandbox) or ``NAME=URL``."""
+    mcp_programs: tuple[str, ...] = ()
+    """``NAME=FOLDER``: what is carried into the sandbox for a server of ``mcp``."""
     sandbox_warm: int = 0
     """Sandboxes that stand ready before an episode asks for one. Shapes no record."""
     reserve_tokens: int = 64
@@ -238,6 +242,7 @@ def _collectors(kind: BudgetKind, limit: float) -> Budget:
 
 _SPELLED = {
     "context_window": "context",
+    "mcp_programs": "mcp-program",
     "output_cap_bytes": "output-cap",
     "tool_timeout_s": "tool-timeout",
     "reply_timeout_s": "reply-timeout",

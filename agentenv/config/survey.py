@@ -10,9 +10,11 @@ import asyncio
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from agentenv.core.boundary import is_its_own
 from agentenv.core.task import Suite, Task, needs_sandbox
+from agentenv.core.tool import ServedTool
 from agentenv.records.axes import BudgetKind
 
 _AT_A_TIME = 32
@@ -27,6 +29,8 @@ class Survey:
     """Over the content hashes of the tasks, in order."""
     tools: dict[str, list[str]]
     """Name of every tool to the content hashes it has, sorted: mostly one."""
+    servers: list[dict[str, Any]]
+    """Every server that stands behind tools, once: which it is, and its ``tools``, name shown to the server's own."""
     needs_sandbox: bool
     has_cost_budget: bool
 
@@ -37,6 +41,7 @@ class _Seen:
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
         self._tools: dict[str, set[str]] = {}
+        self._servers: dict[str, dict[str, Any]] = {}
         self._sandbox = False
         self._cost = False
 
@@ -45,12 +50,21 @@ class _Seen:
         self._sandbox = self._sandbox or needs_sandbox(task)
         self._cost = self._cost or any(budget.kind is BudgetKind.COST for budget in task.budgets)
         for tool in task.tools:
-            self._tools.setdefault(tool.spec.name, set()).add(tool.sha256)
+            hashes = self._tools.setdefault(tool.spec.name, set())
+            if tool.sha256 not in hashes and isinstance(tool, ServedTool):
+                self._add_server(tool)
+            hashes.add(tool.sha256)
+
+    def _add_server(self, tool: ServedTool) -> None:
+        said = tool.server
+        own_name = said.pop("tool")
+        self._servers.setdefault(said["sha256"], {**said, "tools": {}})["tools"][tool.spec.name] = own_name
 
     def survey(self) -> Survey:
         return Survey(
             sha256=self._digest.hexdigest(),
             tools={name: sorted(hashes) for name, hashes in sorted(self._tools.items())},
+            servers=sorted(self._servers.values(), key=lambda server: (server["name"], server["sha256"])),
             needs_sandbox=self._sandbox,
             has_cost_budget=self._cost,
         )

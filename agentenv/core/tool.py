@@ -95,7 +95,8 @@ class ServedTool(Tool, Protocol):
 
     @property
     def server(self) -> dict[str, str]:
-        """Which server, as described, for the manifest: ``name`` and ``sha256`` among it."""
+        """Which server, as described, for the manifest: ``name``, ``sha256`` and ``tool``, what
+        the server calls this one, among it."""
         ...
 
     async def open(self, context: ToolContext, deadline: Deadline) -> None:

@@ -201,6 +201,7 @@ def test_every_setting_is_tried_or_may_differ() -> None:
     """Law 13: each field of a configuration shapes the run, and is tried above, or says only where and how fast."""
     shaping = {"level", "seed", "tasks", "group_size", "shots", "sampling", "budgets", "show_budgets", "snapshots"}
     shaping |= {"compressor", "sandbox", "reserve_tokens", "output_cap_bytes", "tool_timeout_s", "suite", "policy"}
+    shaping |= {"mcp", "mcp_programs"}  # tried in tests/mcp/test_episodes.py: they need servers
     operating = {"concurrency", "reply_timeout_s", "max_attempts", "durability", "sandbox_warm"}
     assert shaping | operating == set(RunConfig.__dataclass_fields__)
     changes = {"concurrency": 3, "reply_timeout_s": 9.0, "max_attempts": 9, "durability": "power", "sandbox_warm": 2}

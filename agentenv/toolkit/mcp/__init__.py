@@ -9,7 +9,7 @@ is imported only where a connection is made or served.
 """
 
 from agentenv.toolkit.mcp.description import Description
+from agentenv.toolkit.mcp.server_tools import McpTool, mcp_tools
 from agentenv.toolkit.mcp.servers import McpServer, mcp_http, mcp_stdio
-from agentenv.toolkit.mcp.tools import McpTool, mcp_tools
 
 __all__ = ["Description", "McpServer", "McpTool", "mcp_http", "mcp_stdio", "mcp_tools"]

@@ -40,7 +40,7 @@ def http_transport(address: HttpAddress, client: httpx2.AsyncClient) -> Abstract
 def _headers(headers_env: Mapping[str, str]) -> dict[str, str]:
     missing = [variable for variable in headers_env.values() if not os.environ.get(variable)]
     if missing:
-        raise ConfigError(f"the environment variable {missing[0]}, for a header of an MCP server, is not set")
+        raise ConfigError(f"The environment variable {missing[0]}, for a header of an MCP server, is not set")
     return {header: os.environ[variable] for header, variable in headers_env.items()}
 
 

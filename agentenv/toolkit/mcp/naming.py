@@ -26,7 +26,7 @@ def told_apart(shown: str, name: str) -> str:
     """Give a name of its own to a tool whose shown name is another's, or too long: with a digest of its real one.
 
     >>> told_apart("a_b", "a.b")
-    'a_b_2ab0f4'
+    'a_b_2e7336'
     """
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARS]
     return f"{shown[: _LONGEST - _DIGEST_CHARS - 1]}_{digest}"

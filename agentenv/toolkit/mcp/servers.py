@@ -7,6 +7,7 @@ import re
 import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -55,7 +56,7 @@ class HttpAddress:
 Address = StdioAddress | HttpAddress
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class McpServer:
     """One server, known by its description."""
 
@@ -66,7 +67,7 @@ class McpServer:
     timeout_s: float = DEFAULT_TIMEOUT_S
     """Of one call; reaching it is a result, and the call is cancelled at the server."""
 
-    @property
+    @cached_property
     def sha256(self) -> str:
         """Hash of all that makes it what it is: how it is started or reached, and what it was described to be."""
         return sha256_of({"address": self.address, "described": self.described.encoded(), "timeout": self.timeout_s})
@@ -145,9 +146,9 @@ def check_url(url: str) -> None:
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"an MCP server over HTTP has an address such as http://127.0.0.1:8000/mcp, got {url!r}")
+        raise ConfigError(f"An MCP server over HTTP has an address such as http://127.0.0.1:8000/mcp, got {url!r}")
     if parts.username is not None or parts.password is not None:
-        raise ConfigError(f"the address of the MCP server at {parts.hostname} has a password in it; use headers_env")
+        raise ConfigError(f"The address of the MCP server at {parts.hostname} has a password in it; use headers_env")
 
 
 def check_name(name: str) -> None:
@@ -157,7 +158,7 @@ def check_name(name: str) -> None:
         ConfigError: Not 1 to 32 letters, digits, ``_`` or ``-``.
     """
     if not _NAME.fullmatch(name):
-        raise ConfigError(f"the name of an MCP server must be 1 to 32 letters, digits, '_' or '-', got {name!r}")
+        raise ConfigError(f"The name of an MCP server must be 1 to 32 letters, digits, '_' or '-', got {name!r}")
 
 
 def archive_path(name: str) -> str:
@@ -173,7 +174,7 @@ def packed(folder: Path) -> bytes:
         OSError: Something in it cannot be read.
     """
     if not folder.is_dir():
-        raise ConfigError(f"the program of an MCP server is a folder, got {str(folder)!r}")
+        raise ConfigError(f"The program of an MCP server is a folder, got {str(folder)!r}")
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for path in sorted(folder.rglob("*")):

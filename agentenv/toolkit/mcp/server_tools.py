@@ -187,5 +187,5 @@ def _check_distinct(names: Iterable[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ConfigError(f"two MCP servers are called {name!r}; give each a name of its own")
+            raise ConfigError(f"Two MCP servers are called {name!r}; give each a name of its own")
         seen.add(name)
