@@ -14,7 +14,7 @@ from agentenv.core.renderer import Renderer
 from agentenv.engine.compaction import apply_edits
 from agentenv.records.axes import CompactionOutcome, Purpose, VisibilityLevel
 from agentenv.records.compaction import Compaction, Edit
-from agentenv.records.episode import EpisodeRecord, StepRecord
+from agentenv.records.episode import EpisodeRecord, NetworkReport, StepRecord
 from agentenv.records.messages import Message, Role
 from agentenv.records.tokens import unpack_ids, unpack_logprobs
 
@@ -120,6 +120,8 @@ def _coloured(parts: Iterator[Piece]) -> Text:
 
 def _print_head(console: Console, record: EpisodeRecord) -> None:
     console.print(_said(f"── {record.episode_id} · attempt {record.attempt} · {record.task_id}", style="bold"))
+    if record.network is not None:
+        console.print(_said(f"   {_network(record.network)}", style="dim"))
     if not console.is_terminal:
         console.print("«sampled», everything else is prompt")
         return
@@ -129,6 +131,12 @@ def _print_head(console: Console, record: EpisodeRecord) -> None:
         if role is not Role.ASSISTANT:
             legend.append(f"  {role}", style=style)
     console.print(legend)
+
+
+def _network(network: NetworkReport) -> str:
+    asked = f"; the task names {', '.join(network.asked)}" if network.asked else ""
+    when = ", measured in an earlier sandbox of the run" if network.measured_before else ""
+    return f"network of the sandbox: {network.access or 'unknown'}{asked} ({network.detail}{when})"
 
 
 def _print_step_head(console: Console, record: EpisodeRecord, step: StepRecord, *, opens: bool) -> None:

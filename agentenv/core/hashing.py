@@ -65,6 +65,7 @@ def content_hash(task: Task) -> str:
             "grade_timeout_s": task.grade_timeout_s,
             "grade_on": task.grade_on,
             "on_text": task.on_text,
+            **({"network": task.network} if task.network else {}),  # most have none, and keep the hash they had
         }
     )
 

@@ -6,12 +6,12 @@ import errno
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Literal
 
 from agentenv.core.blobs import BlobSink, BlobSource
 from agentenv.core.deadline import Deadline
 from agentenv.core.lifetime import AsyncResource
+from agentenv.records.axes import NetworkAccess
 from agentenv.records.messages import Spill
 
 
@@ -349,17 +349,6 @@ class FileEntry:
     kind: str
     """``file``, ``dir``, ``link``, ``other``."""
     size_bytes: int
-
-
-class NetworkAccess(StrEnum):
-    """What commands can reach."""
-
-    NONE = "none"
-    """Nothing but themselves."""
-    ALLOW_LIST = "allow-list"
-    """The hosts of ``SandboxSpec.network`` through the proxy of the harness, and nothing else."""
-    OPEN = "open"
-    """More: there is a route out, or the services of this machine can be reached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

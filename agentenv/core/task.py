@@ -88,6 +88,9 @@ class Task:
     files: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     """Workspace at the start: relative path to content. A task with files gets a sandbox."""
     needs_sandbox: bool = False
+    network: tuple[str, ...] = ()
+    """Hosts that the commands of its sandbox may reach, as in ``SandboxSpec.network``; empty: none. A kind of sandbox
+    that cannot hold them to that is refused when the episode starts."""
     budgets: tuple[Budget, ...] = ()
     """Budgets that are part of the task (owner ``task``)."""
     constraints: tuple[Constraint, ...] = ()

@@ -233,6 +233,7 @@ def _record(machine: EpisodeMachine, recorder: _Recorder, ended: EpisodeEnded | 
         scoring_s=recorder.scoring_s,
         elapsed_s=ended.elapsed_s if ended else 0.0,
         notes=_notes(steps),
+        network=started.network,
     )
 
 

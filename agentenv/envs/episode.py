@@ -297,10 +297,10 @@ class Episode(AsyncResource):
         Raises:
             UsageError: A provider or a checker gave what cannot be recorded.
         """
-        watched, workspace = self._world.rules.watched, self._world.workspace
-        if not (watched or workspace):
+        watched, workspace, network = self._world.rules.watched, self._world.workspace, self._world.network
+        if not (watched or workspace or network):
             return started
-        whole = replace(started, watched=watched, workspace=workspace)
+        whole = replace(started, watched=watched, workspace=workspace, network=network)
         return cast("EpisodeStarted", settled(whole, of="the provider of sandboxes or a checker"))
 
     # ------------------------------------------------------------------- effects

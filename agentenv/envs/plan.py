@@ -13,6 +13,7 @@ from agentenv.core.renderer import Renderer
 from agentenv.core.sandbox import SandboxLimits, SandboxProvider, SnapshotLimit
 from agentenv.core.store import FactWriter
 from agentenv.core.task import Task
+from agentenv.envs.networks import NetworkMeasurements
 from agentenv.records.budgets import Budget
 from agentenv.records.constraints import CheckerSpec
 from agentenv.records.messages import Message
@@ -82,5 +83,7 @@ class EpisodeParts:
     blobs: BlobSink
     provider: SandboxProvider | None
     """None where no task of the run needs a sandbox."""
+    networks: NetworkMeasurements = field(default_factory=NetworkMeasurements)
+    """What sandboxes of the provider were found to reach."""
     labels: Sequence[tuple[str, str]] = ()
     """Who owns the sandboxes: run id and the like."""

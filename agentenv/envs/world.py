@@ -20,6 +20,7 @@ from agentenv.envs.plan import EpisodeOptions, EpisodeParts, EpisodePlan
 from agentenv.envs.rules import RuleWatch
 from agentenv.errors import SandboxFault, ToolFault, ended
 from agentenv.records.constraints import Breach
+from agentenv.records.episode import NetworkReport
 from agentenv.records.messages import Spill, ToolResult
 from agentenv.toolkit.toolbox import Toolbox
 
@@ -44,6 +45,8 @@ class World:
         self.rules = rules
         self.sandbox: Sandbox | None = None
         """None before `open`, and where the task needs none."""
+        self.network: NetworkReport | None = None
+        """What the sandbox can reach; None as `sandbox` is."""
         self.workspace: dict[str, Spill] = {}
         """The files as they were stored last."""
         self.too_large = False
@@ -59,11 +62,13 @@ class World:
         """Lease the sandbox, and look at what the constraints watch.
 
         Raises:
-            SandboxFault: There is no sandbox to be had, or it is gone.
+            SandboxFault: There is no sandbox to be had, it is gone, or its kind does not hold commands to the hosts
+                that the task names.
             ToolFault: A server that a tool has of its own cannot be reached.
         """
         if needs_sandbox(self._plan.task):
             self.sandbox = await self._lease(deadline)
+            self.network = await self._parts.networks.of(self.sandbox, self._plan.task.network)
             self.workspace = await self._snapshot() or {}
         self._context = ToolContext(
             sandbox=self.sandbox,
@@ -130,6 +135,7 @@ class World:
             raise SandboxFault.permanent(f"task {task.id} needs a sandbox and the run has no provider of one")
         spec = SandboxSpec(
             files=task.files,
+            network=task.network,
             limits=self._options.limits,
             labels={**dict(self._parts.labels), "episode": self._plan.episode_id},
         )

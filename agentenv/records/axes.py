@@ -150,6 +150,17 @@ class Evidence(StrEnum):
     UNKNOWN = "unknown"
 
 
+class NetworkAccess(StrEnum):
+    """What the commands of a sandbox can reach."""
+
+    NONE = "none"
+    """Nothing but themselves."""
+    ALLOW_LIST = "allow-list"
+    """The hosts they were given, through the proxy of the harness, and nothing else."""
+    OPEN = "open"
+    """More: there is a route out, or the services of this machine can be reached."""
+
+
 class BudgetKind(StrEnum):
     """What a budget counts."""
 

@@ -8,6 +8,7 @@ from typing import Literal
 from agentenv.records.axes import (
     FaultDomain,
     Finish,
+    NetworkAccess,
     Outcome,
     Purpose,
     Scoring,
@@ -43,6 +44,22 @@ class FaultReport:
     message: str
     """At most 2,000 characters, secrets left out."""
     retryable: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkReport:
+    """What the sandbox of an episode could reach."""
+
+    asked: tuple[str, ...]
+    """The hosts that the task names; empty: none."""
+    access: NetworkAccess | None
+    """As measured from inside; None: it could not be measured."""
+    interfaces: tuple[str, ...]
+    """Beside ``lo``."""
+    detail: str
+    """What was tried from inside and what happened, or why nothing was."""
+    measured_before: bool = False
+    """Whether it was measured in an earlier sandbox of this run, of the same provider with the same hosts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +168,8 @@ class EpisodeRecord:
     scoring_s: float = 0.0
     elapsed_s: float = 0.0
     notes: tuple[str, ...] = field(default=())
+    network: NetworkReport | None = None
+    """What the sandbox could reach; None where there was none, or where none was recorded."""
 
     @property
     def ended(self) -> bool:

@@ -33,7 +33,7 @@ from agentenv.records.axes import (
 from agentenv.records.budgets import Budget, BudgetState
 from agentenv.records.compaction import Compaction
 from agentenv.records.constraints import Breach, Constraint, Visibility
-from agentenv.records.episode import FaultReport, RewardComponent
+from agentenv.records.episode import FaultReport, NetworkReport, RewardComponent
 from agentenv.records.messages import Message, ParsedTurn, Spill, ToolResult, ToolSpec
 from agentenv.records.tokens import Sampled, SamplingParams
 
@@ -95,6 +95,8 @@ class EpisodeStarted:
     """Where remaining budgets are shown as text: ``none``, ``tool_result``, ``first_message``."""
     workspace: dict[str, Spill] = field(default_factory=dict[str, Spill])
     """Files at the start, by content hash."""
+    network: NetworkReport | None = None
+    """What the sandbox can reach; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

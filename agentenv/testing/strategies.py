@@ -14,7 +14,7 @@ from agentenv.records import axes, facts
 from agentenv.records.budgets import Budget, BudgetState
 from agentenv.records.compaction import Compaction, Edit
 from agentenv.records.constraints import Breach, Carrier, CheckerSpec, Constraint, Polarity, Visibility
-from agentenv.records.episode import FaultReport, RewardComponent
+from agentenv.records.episode import FaultReport, NetworkReport, RewardComponent
 from agentenv.records.messages import (
     Message,
     ParsedTurn,
@@ -151,6 +151,14 @@ fault_reports = st.builds(
     message=texts,
     retryable=st.booleans(),
 )
+network_reports = st.builds(
+    NetworkReport,
+    asked=_few(names),
+    access=_maybe(st.sampled_from(axes.NetworkAccess)),
+    interfaces=_few(names),
+    detail=texts,
+    measured_before=st.booleans(),
+)
 edits = st.builds(
     Edit,
     op=st.sampled_from(("keep", "drop", "replace", "insert")),
@@ -238,6 +246,7 @@ _started = st.builds(
     watched=st.dictionaries(names, texts, max_size=2),
     show_budgets=st.sampled_from(("none", "tool_result", "first_message")),
     workspace=workspaces,
+    network=_maybe(network_reports),
 )
 _rendered = st.builds(
     facts.PromptRendered,

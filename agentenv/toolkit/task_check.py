@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import cast
 
-from agentenv.core.task import Task
+from agentenv.core.hosts import parse_rules
+from agentenv.core.task import Task, needs_sandbox
 from agentenv.errors import ConfigError
 from agentenv.records.axes import BudgetOwner
 from agentenv.records.messages import Role
@@ -33,6 +34,7 @@ def check_task(task: Task) -> None:
             )
     _check_carriers(task)
     _check_files(task)
+    _check_network(task)
     missing = [name for name in _REQUIRED_SCRIPTS if task.grader is not None and name not in task.scripts]
     if missing:
         raise ConfigError(
@@ -84,3 +86,18 @@ def _check_files(task: Task) -> None:
         parts = PurePosixPath(path).parts
         if not path or path.startswith("/") or path.endswith("/") or ".." in parts or "\0" in path:
             raise ConfigError(f"Task {task.id}: file {path!r} must be a relative path inside the workspace")
+
+
+def _check_network(task: Task) -> None:
+    network = cast("object", task.network)
+    if not isinstance(network, tuple) or not all(isinstance(host, str) for host in cast("tuple[object, ...]", network)):
+        raise ConfigError(f"Task {task.id}: network must be a tuple of hosts, got {network!r:.100}")
+    try:
+        parse_rules(task.network)
+    except ConfigError as error:
+        raise ConfigError(f"Task {task.id}: {error}") from None
+    if task.network and not needs_sandbox(task):
+        raise ConfigError(
+            f"Task {task.id}: network is for the commands of its sandbox, and it has none; set needs_sandbox=True, or "
+            "give the hosts to the tool that is to reach them"
+        )

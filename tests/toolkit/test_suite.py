@@ -383,6 +383,7 @@ class TestSuiteHash:
             {"files": {"a": b"1"}},
             {"files": {"a": b"2"}},
             {"needs_sandbox": True},
+            {"network": ("example.org",)},
             {"budgets": (turn_budget(4),)},
             {"constraints": (kept(task),)},
             {"grade_timeout_s": 1.0},
