@@ -34,7 +34,9 @@ def serve_tools(
     try:
         from agentenv.toolkit.mcp import serving as _serving
     except ModuleNotFoundError as error:
-        raise UsageError(f"{error.name} is not installed: pip install 'agentenv[mcp]'") from error
+        raise UsageError(
+            f"Serving tools needs the official MCP SDK, and {error.name} is not installed: pip install 'agentenv[mcp]'"
+        ) from error
     del _serving
     run(_serve(_chosen(tools or []), http, sandbox, files, output_cap, tool_timeout))
 
