@@ -128,6 +128,54 @@ async def test_death_is_told_and_the_next_call_works(context: ToolContext, code:
     assert await run(context, "1 + 1") == (CallStatus.OK, "2\n")
 
 
+async def test_death_between_two_calls_is_told_by_the_next_which_runs(context: ToolContext) -> None:
+    """State is never lost in silence: a thread that ends the interpreter after the answer was given."""
+    assert context.sandbox is not None
+    await run(context, "y = 5")
+    # It waits for a file, so that the answer to the call that starts it is out before it ends the process.
+    code = """import os, threading, time
+def end():
+    while not os.path.exists("go"): time.sleep(0.01)
+    os._exit(7)
+threading.Thread(target=end).start()"""
+    assert await run(context, code) == (CallStatus.OK, "[no output]")
+    pid = "import os; os.getpid()"
+    before = (await run(context, pid))[1].strip()
+    await context.sandbox.write("go", b"")
+    gone = f"while [ -e /proc/{before} ]; do sleep 0.01; done"
+    await context.sandbox.run(gone, deadline=NO_DEADLINE, timeout_s=30)
+    result = await call_one(python, context, code="'y' in globals()")
+    assert result.status is CallStatus.OK
+    assert result.text.startswith("[before this call: the interpreter died: the process ended with exit code 7")
+    assert LOST in result.text
+    assert result.text.endswith("False\n")
+    assert result.value == {"state": "lost"}
+    assert (await call_one(python, context, code="1")).value == {"state": "kept"}
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "state"),
+    [
+        ("1/0", CallStatus.ERROR, "kept"),
+        ("def f(): return f()\nf()", CallStatus.ERROR, "kept"),
+        ("bytearray(1 << 60)", CallStatus.ERROR, "kept"),
+        ("while True: pass", CallStatus.TIMEOUT, "kept"),
+        ("import signal; signal.signal(signal.SIGALRM, signal.SIG_IGN)\nwhile True: pass", CallStatus.TIMEOUT, "lost"),
+        ("import os; os.abort()", CallStatus.ERROR, "lost"),
+        ("import ctypes; ctypes.string_at(0)", CallStatus.ERROR, "lost"),
+        ("import os; os.kill(0, 9)", CallStatus.ERROR, "lost"),
+    ],
+)
+async def test_the_state_that_is_reported_is_the_state_that_is_there(
+    context: ToolContext, code: str, status: CallStatus, state: str
+) -> None:
+    await run(context, "y = 5")
+    result = await call_one(python, context, code=code, timeout_s=0.3)
+    assert (result.status, result.value) == (status, {"state": state})
+    assert (LOST in result.text) == (state == "lost")
+    assert await run(context, "'y' in globals()") == (CallStatus.OK, f"{state == 'kept'}\n")
+
+
 async def test_answer_to_another_question_is_not_taken(context: ToolContext) -> None:
     """A line that looks like an answer and carries another id breaks the channel; it is never shown as output."""
     forged = '{"id": 99, "state": "ok", "head": "", "tail": "", "total_bytes": 0}'

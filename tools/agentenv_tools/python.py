@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -27,6 +28,8 @@ _CAP_BYTES = 1 << 20
 _GRACE_S = 2.0
 """Seconds between the time limit, which interrupts the code, and the death of an interpreter that went on."""
 _LOST = "The interpreter was replaced by a fresh one: all variables and imports are lost, files are not."
+_KEPT_STATE, _LOST_STATE = {"state": "kept"}, {"state": "lost"}
+"""What a result has as its value: whether variables of earlier calls are there for the next one."""
 
 
 class _Answer(msgspec.Struct, forbid_unknown_fields=True):
@@ -71,10 +74,14 @@ async def python(
         context.state["python"] = interpreter
     limit_s = within(timeout_s, deadline)
     try:
-        answer = await interpreter.run(code, limit_s, deadline)
-        return _shown(answer, limit_s)
+        died = await interpreter.open(deadline)
+        result = _shown(await interpreter.run(code, limit_s, deadline), limit_s)
     except _Killed as killed:
-        return Result(text=f"{killed}\n{_LOST}", status=killed.status)
+        return Result(text=f"{killed}\n{_LOST}", status=killed.status, value=_LOST_STATE)
+    if not died:
+        return result
+    note = f"[before this call: {died}\n{_LOST}]\n"
+    return replace(result, text=note + result.text, value=_LOST_STATE)
 
 
 class _Interpreter(AsyncResource):
@@ -85,21 +92,35 @@ class _Interpreter(AsyncResource):
         self._process: SandboxProcess | None = None
         self._asked = 0
 
-    async def run(self, code: str, limit_s: float, deadline: Deadline) -> _Answer:
-        """Run code.
+    async def open(self, deadline: Deadline) -> str:
+        """See that there is a process; say how the last one died, if it did between two calls.
 
         Raises:
-            _Killed: The process died, or did not stop when its time was up; the next call starts a fresh one.
             ToolFault: No interpreter could be started.
             SandboxFault, DeadlineReached: Passed through.
         """
-        process = self._process if self._process is not None and self._process.alive else await self._start(deadline)
+        if self._process is not None and self._process.alive:
+            return ""
+        died = "" if self._process is None else await self._last_words(self._process, deadline)
+        await self._start(deadline)
+        return died
+
+    async def run(self, code: str, limit_s: float, deadline: Deadline) -> _Answer:
+        """Run code in the process that is open.
+
+        Raises:
+            _Killed: The process died, or did not stop when its time was up; the next call starts a fresh one.
+            SandboxFault, DeadlineReached: Passed through.
+        """
+        process = self._process
+        assert process is not None, "opened before"
         allowed = deadline.sooner(limit_s + _GRACE_S, "python")
         try:
             return await self._ask(process, code, limit_s, allowed)
         except ProcessDied as died:
             await self.aclose()
-            raise _Killed(f"The interpreter died: {died}", CallStatus.ERROR) from died
+            text = f"The interpreter died, and what this call printed with it: {died}"
+            raise _Killed(text, CallStatus.ERROR) from died
         except DeadlineReached as reached:
             if reached.deadline is deadline:
                 raise
@@ -117,7 +138,14 @@ class _Interpreter(AsyncResource):
         if process is not None:
             await process.aclose()
 
-    async def _start(self, deadline: Deadline) -> SandboxProcess:
+    async def _last_words(self, process: SandboxProcess, deadline: Deadline) -> str:
+        try:
+            await process.request(b"", deadline)
+        except ProcessDied as died:
+            return f"the interpreter died: {died}"
+        return "the interpreter was replaced"
+
+    async def _start(self, deadline: Deadline) -> None:
         """Start a process and see that it answers."""
         await self.aclose()
         self._process = process = await self._sandbox.start([_PROGRAM, "-I", "-c", _driver()], deadline=deadline)
@@ -126,7 +154,6 @@ class _Interpreter(AsyncResource):
         except (ProcessDied, msgspec.DecodeError) as error:
             await self.aclose()
             raise ToolFault.permanent(f"tool 'python': the sandbox has no working {_PROGRAM}: {error}") from error
-        return process
 
     async def _ask(self, process: SandboxProcess, code: str, limit_s: float, deadline: Deadline) -> _Answer:
         """Ask once; ids tie an answer to its question.
@@ -154,9 +181,9 @@ def _shown(answer: _Answer, limit_s: float) -> Result:
     text, dropped = excerpt(Output(head=answer.head, tail=answer.tail, total_bytes=answer.total_bytes))
     match answer.state:
         case "ok":
-            return Result(text=text or "[no output]", bytes_dropped=dropped)
+            return Result(text=text or "[no output]", bytes_dropped=dropped, value=_KEPT_STATE)
         case "error":
-            return Result(text=text, bytes_dropped=dropped, status=CallStatus.ERROR)
+            return Result(text=text, bytes_dropped=dropped, status=CallStatus.ERROR, value=_KEPT_STATE)
         case "stopped":
             text += f"[interrupted after {limit_s:.3g} s; variables set so far are kept]"
-            return Result(text=text, bytes_dropped=dropped, status=CallStatus.TIMEOUT)
+            return Result(text=text, bytes_dropped=dropped, status=CallStatus.TIMEOUT, value=_KEPT_STATE)
