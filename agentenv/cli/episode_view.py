@@ -135,8 +135,7 @@ def _print_head(console: Console, record: EpisodeRecord) -> None:
 
 def _network(network: NetworkReport) -> str:
     asked = f"; the task names {', '.join(network.asked)}" if network.asked else ""
-    when = ", measured in an earlier sandbox of the run" if network.measured_before else ""
-    return f"network of the sandbox: {network.access or 'unknown'}{asked} ({network.detail}{when})"
+    return f"network of the sandbox: {network.access or 'unknown'}{asked} ({network.detail})"
 
 
 def _print_step_head(console: Console, record: EpisodeRecord, step: StepRecord, *, opens: bool) -> None:

@@ -8,7 +8,6 @@ recorded with what was found there.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 from agentenv.core.sandbox import Sandbox
 from agentenv.errors import SandboxFault
@@ -44,7 +43,7 @@ class NetworkMeasurements:
             # Not kept: the next sandbox is measured again.
             return NetworkReport(asked=network, access=None, interfaces=(), detail=f"not measured: {fault}")
         report = NetworkReport(asked=network, access=state.access, interfaces=state.interfaces, detail=state.detail)
-        self._known[network] = replace(report, measured_before=True)
+        self._known[network] = report
         return report
 
 

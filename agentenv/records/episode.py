@@ -48,7 +48,11 @@ class FaultReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkReport:
-    """What the sandbox of an episode could reach."""
+    """What the sandbox of an episode could reach.
+
+    Measured in the first sandbox of a run that was given these hosts, and recorded with every episode of the kind:
+    the provider and the hosts decide it.
+    """
 
     asked: tuple[str, ...]
     """The hosts that the task names; empty: none."""
@@ -58,8 +62,6 @@ class NetworkReport:
     """Beside ``lo``."""
     detail: str
     """What was tried from inside and what happened, or why nothing was."""
-    measured_before: bool = False
-    """Whether it was measured in an earlier sandbox of this run, of the same provider with the same hosts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -157,7 +157,6 @@ network_reports = st.builds(
     access=_maybe(st.sampled_from(axes.NetworkAccess)),
     interfaces=_few(names),
     detail=texts,
-    measured_before=st.booleans(),
 )
 edits = st.builds(
     Edit,
