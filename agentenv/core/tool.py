@@ -95,8 +95,7 @@ class ServedTool(Tool, Protocol):
 
     @property
     def server(self) -> dict[str, str]:
-        """Which server, as described, for the manifest: ``name``, ``sha256`` and ``tool``, what
-        the server calls this one, among it."""
+        """Which server, for the manifest: ``name``, ``sha256`` and ``tool`` (what the server calls it) among it."""
         ...
 
     async def open(self, context: ToolContext, deadline: Deadline) -> None:
