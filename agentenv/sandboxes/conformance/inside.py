@@ -35,7 +35,7 @@ class Unanswered(Exception):
 
 
 def program(function: Callable[..., Any]) -> str:
-    """Give the source of a program that calls a function with the line of JSON on its stdin and prints what it gives."""
+    """Give the source of a program: it reads a line of JSON, calls a function with it, and prints what that gives."""
     return _PROGRAM.format(source=textwrap.dedent(inspect.getsource(function)), name=function.__name__)
 
 

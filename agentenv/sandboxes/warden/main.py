@@ -121,6 +121,7 @@ def _beside(settings: Settings) -> None:
 
 
 def _confine_beside(settings: Settings) -> None:
+    kernel.set_dumpable(True)  # until it serves: what is not dumpable may not write its own score, which it lends
     os.chdir(settings["workspace"])
     if settings["processes"]:
         most = settings["processes"] + _threads_of(os.getuid())
@@ -129,7 +130,7 @@ def _confine_beside(settings: Settings) -> None:
         version = landlock.restrict(
             readable=[*settings["system_paths"], b"/proc"],
             writable=settings["writable"],
-            devices=_DEVICES,
+            devices=[*_DEVICES, b"/proc/self/oom_score_adj"],
             network=False,
         )
         if version == 0:
