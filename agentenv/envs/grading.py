@@ -17,10 +17,10 @@ from agentenv.core.deadline import Deadline, DeadlineReached
 from agentenv.core.giving_up import wait_until
 from agentenv.core.origin import raised
 from agentenv.core.sandbox import Sandbox
-from agentenv.core.task import Grade, Grader, GradeState, Task
+from agentenv.core.task import Grade, GradeState, Task
 from agentenv.engine.effects import Score
 from agentenv.envs.faults import report_of
-from agentenv.errors import Fault, GraderFault, UsageError
+from agentenv.errors import Fault, GraderFault, SandboxFault, UsageError
 from agentenv.records.axes import Outcome, Scoring
 from agentenv.records.codec import settled
 from agentenv.records.episode import RewardComponent
@@ -42,7 +42,9 @@ async def grade(effect: Score, task: Task, sandbox: Sandbox | None) -> Scored:
         sandbox=sandbox,
     )
     try:
-        found = await wait_until(deadline, _graded(task.grader, state), whose=deadline.name)
+        if sandbox is not None:
+            await _emptied(sandbox, deadline, task)
+        found = await wait_until(deadline, task.grader(state), whose=deadline.name)
         scored = _scored(found, task.id)
     except Fault as error:
         return _unscored(Scoring.FAILED, error, began)
@@ -58,10 +60,20 @@ async def grade(effect: Score, task: Task, sandbox: Sandbox | None) -> Scored:
     return replace(scored, scoring_s=time.perf_counter() - began)
 
 
-async def _graded(grader: Grader, state: GradeState) -> Grade:
-    if state.sandbox is not None:
-        await state.sandbox.stop_processes()
-    return await grader(state)
+async def _emptied(sandbox: Sandbox, deadline: Deadline, task: Task) -> None:
+    """End every process of the policy.
+
+    Raises:
+        SandboxFault: It is gone, or does not do so in time: none of the grader's doing.
+    """
+    try:
+        await wait_until(deadline, sandbox.stop_processes(), whose=deadline.name)
+    except DeadlineReached as reached:
+        if reached.deadline is not deadline:
+            raise
+        raise SandboxFault(
+            f"the sandbox did not end its processes within {task.grade_timeout_s:g} s, the grade_timeout_s of {task.id}"
+        ) from reached
 
 
 def _scored(found: object, task_id: str) -> Scored:

@@ -18,7 +18,7 @@ from agentenv.toolkit.function_tool import tool
 from agentenv.toolkit.suite import Variant, call, scripted
 
 from tests.rollout.kit import Hooked, add, audited, changed, collect, right, suite_of, sums, wall_clock
-from tests.rollout.test_foreign_code import Provider, checker, compressor, ruled_by, sandboxed
+from tests.rollout.test_foreign_code import Provider, checker, compressor, in_sandbox, ruled_by, sandboxed
 
 LIMIT = 0.2
 
@@ -106,6 +106,16 @@ class TestGrading:
         record = await one(tmp_path / "run", suite=suite, episode=budgets)
         assert (record.reason, record.scoring) == (StopReason.FINAL_ANSWER, Scoring.TIMED_OUT)
         assert 2 * LIMIT <= record.scoring_s <= record.elapsed_s
+
+    async def test_a_sandbox_that_cannot_be_emptied_is_not_the_graders_fault(self, tmp_path: Path) -> None:
+        """It would have had its turn after that."""
+        provider = Provider("stop_processes", never)
+        suite = suite_of(lambda draw: replace(in_sandbox(draw), grade_timeout_s=0.05))
+        record = await one(tmp_path / "run", suite=suite, provider=provider)
+        assert (record.reason, record.scoring) == (StopReason.FINAL_ANSWER, Scoring.FAILED)
+        assert record.fault is not None
+        assert (record.fault.domain, record.fault.retryable) == (FaultDomain.SANDBOX, True)
+        assert "did not end its processes within 0.05 s" in record.fault.message
 
     async def test_one_that_holds_the_loop_has_timed_out_all_the_same(self, tmp_path: Path) -> None:
         """No timer can stop it; what it gives afterwards comes too late."""
