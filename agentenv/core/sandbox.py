@@ -226,7 +226,8 @@ class Sandbox(AsyncResource):
 
         Raises:
             SandboxFault: The sandbox is gone or answers nonsense. Never shown to the policy as the command's output.
-            DeadlineReached: ``deadline`` fired; the sandbox is closed, for its state is unknown.
+            DeadlineReached: ``deadline`` fired. As when the call is cancelled, the command is killed with what it
+                started, and the sandbox goes on: that a command takes long is not the sandbox's fault.
         """
 
     @abstractmethod

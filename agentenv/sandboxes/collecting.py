@@ -48,8 +48,12 @@ class Collecting:
         return Output(head=head, tail=tail, total_bytes=total, spill=spill)
 
 
+_TOGETHER_FILES = 256
+_TOGETHER_BYTES = 1 << 20
+
+
 class Snapshotting:
-    """Stores the files of a workspace as they come, small ones at once."""
+    """Stores the files of a workspace as they come: long ones piece by piece, small ones many at a time."""
 
     def __init__(self, blobs: BlobSink, limit: SnapshotLimit | None) -> None:
         self._blobs = blobs
@@ -57,6 +61,9 @@ class Snapshotting:
         self._bytes = 0
         self.spilling = Spilling(blobs)
         self.found: dict[str, Spill] = {}
+        self._small: list[tuple[str, bytes]] = []
+        """Files that are not stored yet: a thread costs more than storing one."""
+        self._small_bytes = 0
         self._first: bytes | None = None
         """First piece of the file at hand, until a second one comes."""
         self._long = False
@@ -69,11 +76,10 @@ class Snapshotting:
         """
         self._bytes += len(answer.payload)
         if self._limit is not None:
-            self._limit.check(len(self.found) + 1, self._bytes)
+            self._limit.check(len(self.found) + len(self._small) + 1, self._bytes)
         path = text(answer.fields, "path")
         if number(answer.fields, "last"):
-            spill = await self.spilling.commit(path) if self._long else None
-            self.found[file_name(path)] = spill or await asyncio.to_thread(self._blobs.put, self._first or b"")
+            await self._take(path)
             self._first, self._long = None, False
         elif self._first is None:
             self._first = answer.payload
@@ -82,6 +88,28 @@ class Snapshotting:
                 self._long = True
                 await self.spilling.add(path, self._first)
             await self.spilling.add(path, answer.payload)
+
+    async def _take(self, path: bytes) -> None:
+        """Take a file whose end has come."""
+        spill = await self.spilling.commit(path) if self._long else None
+        if spill is not None:
+            await self.store()
+            self.found[file_name(path)] = spill
+            return
+        content = self._first or b""
+        self._small.append((file_name(path), content))
+        self._small_bytes += len(content)
+        if len(self._small) >= _TOGETHER_FILES or self._small_bytes >= _TOGETHER_BYTES:
+            await self.store()
+
+    async def store(self) -> None:
+        """Store what was taken and is not stored yet."""
+        if self._small:
+            small, self._small, self._small_bytes = self._small, [], 0
+            self.found.update(await asyncio.to_thread(self._put_all, small))
+
+    def _put_all(self, files: list[tuple[str, bytes]]) -> dict[str, Spill]:
+        return {name: self._blobs.put(content) for name, content in files}
 
 
 def file_name(name: bytes) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from agentenv.core.blobs import BlobSink, BlobSource
 from agentenv.core.deadline import Deadline, DeadlineReached
-from agentenv.core.lifetime import finish
+from agentenv.core.lifetime import AsyncResource, finish
 from agentenv.core.sandbox import (
     BackgroundProcess,
     Execution,
@@ -148,7 +148,7 @@ class SupervisedSandbox(Sandbox):
 
     async def start(self, command: Sequence[str], *, deadline: Deadline) -> SandboxProcess:
         process = SupervisedProcess(self._connection)
-        await self._within(deadline, _ANSWER_S, process.start(_argv(command), b".", []))
+        await self._started(process, deadline, process.start(_argv(command), b".", []))
         return process
 
     async def spawn(
@@ -160,9 +160,16 @@ class SupervisedSandbox(Sandbox):
         env: Mapping[str, str] | None = None,
     ) -> BackgroundProcess:
         process = SupervisedBackground(self._connection)
-        work = process.start(_argv(command), _raw(cwd), _pairs(env or {}))
-        await self._within(deadline, _ANSWER_S, work)
+        await self._started(process, deadline, process.start(_argv(command), _raw(cwd), _pairs(env or {})))
         return process
+
+    async def _started(self, process: AsyncResource, deadline: Deadline, start: Awaitable[None]) -> None:
+        """Await the start of a process; one that nobody gets to see is not left running."""
+        try:
+            await self._within(deadline, _ANSWER_S, start)
+        except BaseException:
+            await process.aclose()
+            raise
 
     async def read(self, path: str, *, max_bytes: int = 1 << 20) -> bytes:
         content = bytearray()
@@ -193,6 +200,7 @@ class SupervisedSandbox(Sandbox):
         taking = Snapshotting(blobs, limit)
         try:
             await self._file_operation("snapshot", ".", {}, on_data=taking.add)
+            await taking.store()
         finally:
             taking.spilling.discard()
         return taking.found
@@ -268,7 +276,7 @@ class SupervisedSandbox(Sandbox):
         """Await an answer, at most until the caller's deadline, and never longer than a supervisor may take.
 
         Raises:
-            DeadlineReached: The caller's fired; the sandbox is closed.
+            DeadlineReached: The caller's fired; the supervisor is told to give up what was asked.
             SandboxFault: The supervisor took too long; the sandbox is closed.
         """
         own = Deadline.after(limit_s, "the sandbox's supervisor")
@@ -277,11 +285,9 @@ class SupervisedSandbox(Sandbox):
             async with first.enforce():
                 return await work
         except DeadlineReached as reached:
-            if reached.deadline is not first:
+            if reached.deadline is not own:
                 raise
             await self.aclose()
-            if first is deadline:
-                raise
             raise SandboxFault(f"the sandbox did not answer within {limit_s:.0f} s; it was closed") from reached
 
 

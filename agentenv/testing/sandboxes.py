@@ -161,7 +161,6 @@ class InMemorySandbox(Sandbox):
         self.commands_run.append(argv)
         result = self._play(argv, cwd, env or {}, stdin)
         if deadline.passed or (result.hangs and deadline.remaining_s < timeout_s):
-            await self.aclose()
             raise DeadlineReached(f"the deadline of {deadline.name} fired", deadline)
         return Execution(
             exit_code=143 if result.hangs else result.exit_code,
@@ -193,7 +192,6 @@ class InMemorySandbox(Sandbox):
     async def start(self, command: Sequence[str], *, deadline: Deadline) -> SandboxProcess:
         self._require_open()
         if deadline.passed:
-            await self.aclose()
             raise DeadlineReached(f"the deadline of {deadline.name} fired", deadline)
         process = InMemoryProcess(self, self._processes(tuple(command)))
         self._kept.append(process)
@@ -211,7 +209,6 @@ class InMemorySandbox(Sandbox):
         argv = _argv(command)
         self.commands_run.append(argv)
         if deadline.passed:
-            await self.aclose()
             raise DeadlineReached(f"the deadline of {deadline.name} fired", deadline)
 
         process = InMemoryBackground(
