@@ -1,18 +1,44 @@
-"""``agentenv doctor``: what works on this machine, proven by starting it."""
+"""``agentenv doctor``: what works on this machine, proven by starting it; and what its sandboxes withstand."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from agentenv.cli.running import run
+
+if TYPE_CHECKING:
+    from agentenv.sandboxes.conformance.check import Check
+    from agentenv.sandboxes.conformance.report import Tried
 
 EXTRAS = {"local": "xllamacpp", "parquet": "pyarrow", "tiktoken": "tiktoken"}
 
 _WIDTH = 10
 
 
-def doctor() -> None:
+def doctor(
+    conformance: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Try the conformance suite on this kind of sandbox, or on MODULE:NAME of a provider of your own, and "
+            "exit 1 if anything is not as expected. May be repeated."
+        ),
+    ] = None,
+    check: Annotated[list[str] | None, typer.Option(help="Only this check of the suite. May be repeated.")] = None,
+    known: Annotated[
+        list[str] | None, typer.Option(help="A check that is known not to hold there. May be repeated.")
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a page for the docs instead.")] = False,
+) -> None:
     """Say what works here, and how to get what does not; exit 1 if no sandbox works that --sandbox auto would take."""
+    if conformance:
+        _try_conformance(conformance, check or [], known or [], markdown=markdown)
+        return
+    if check or known or markdown:
+        from agentenv.errors import UsageError
+
+        raise UsageError("--check, --known and --markdown belong to --conformance SANDBOX, which is missing")
     import platform
 
     print(f"python {platform.python_version()} on {platform.platform()}")
@@ -52,6 +78,67 @@ def _model() -> str:
 
     path = cached_path(SMOLLM2, cache_folder())
     return str(path) if path.is_file() else "not fetched yet: `python -m agentenv.local` fetches it"
+
+
+def _try_conformance(factories: list[str], only: list[str], known: list[str], *, markdown: bool) -> None:
+    """Run the suite on each, one after another."""
+    import os
+    import sys
+
+    from agentenv.cli.terminal import harmless
+    from agentenv.sandboxes.conformance.catalogue import CHECKS
+    from agentenv.sandboxes.conformance.report import page
+
+    for name in (*only, *known):
+        _check_name(name)
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - an entry of sys.path is text; modules of one's own lie there
+    checks = [check for name, check in CHECKS.items() if not only or name in only]
+    tried = [run(_tried(factory, checks, known, quiet=markdown)) for factory in factories]
+    if markdown:
+        print(harmless(page(tried)))
+    if any(each.unexpected for each in tried):
+        raise typer.Exit(1)
+
+
+def _check_name(name: str) -> None:
+    from agentenv.errors import UnknownNameError
+    from agentenv.sandboxes.conformance.catalogue import CHECKS
+
+    if name not in CHECKS:
+        raise UnknownNameError.of("check", name, CHECKS)
+
+
+async def _tried(factory: str, checks: list[Check], known: list[str], *, quiet: bool) -> Tried:
+    """Run checks on one provider, and print each result when it is there.
+
+    Raises:
+        SandboxFault: No sandbox of that kind starts here.
+    """
+    import asyncio
+
+    from agentenv.cli.terminal import harmless
+    from agentenv.errors import SandboxFault
+    from agentenv.sandboxes.conformance.check import Bench
+    from agentenv.sandboxes.conformance.factories import make_provider
+    from agentenv.sandboxes.conformance.report import HEADING, Tried, line, summary
+    from agentenv.sandboxes.conformance.running import run_checks
+
+    async with make_provider(factory) as provider:
+        status = await provider.probe()
+        if not status.works:
+            raise SandboxFault.permanent(f"Sandbox {factory!r} does not work here: {status.detail}")
+        identity = await asyncio.to_thread(provider.identity)
+        if not quiet:
+            print(harmless(f"{factory}: {status.detail}\n{HEADING}"))
+        results = []
+        async for result in run_checks(checks, Bench(provider=provider, factory=factory), known=known):
+            results.append(result)
+            if not quiet:
+                print(harmless(line(result)), flush=True)
+    tried = Tried(identity=identity, results=results)
+    if not quiet:
+        print(harmless(summary(tried)))
+    return tried
 
 
 def register(app: typer.Typer, policy: typer.Typer) -> None:

@@ -1,90 +1,23 @@
-"""What a hostile command can reach in a container: the tests of the other kinds, and what differs."""
+"""Containers are held to the conformance suite, all of it."""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
-from agentenv.core.sandbox import SandboxSpec
-from agentenv.testing.contracts.sandbox import patience, python, said, shell
-from tests.sandboxes.test_bwrap_conformance import *  # noqa: F403 - tests are found by their names
-from tests.sandboxes.test_bwrap_conformance import LIMITS
-
-# The engine adds a few empty folders and files of its own; the mounted root has no nosuid, which no-new-privileges
-# makes up for; and its containers share the machine's user namespace. Each has a test of its own below.
-del test_host_files_cannot_be_seen, test_setuid_files_give_nothing, test_every_namespace_is_its_own  # noqa: F821
+from agentenv.sandboxes.conformance.catalogue import CHECKS
+from agentenv.sandboxes.conformance.expectations import HOLDS, contradictions, expectation
+from agentenv.testing.contracts.sandbox_conformance import SandboxConformance
 
 
-@pytest.fixture
-def provider(docker_provider):
-    return docker_provider
+class TestDockerConformance(SandboxConformance):
+    factory = "docker"
 
+    @pytest.fixture
+    def provider(self, docker_provider, engine, monkeypatch):
+        monkeypatch.setenv("DOCKER_HOST", engine)  # for the harnesses that checks start
+        return docker_provider
 
-@pytest.fixture
-async def sandbox(docker_provider):
-    async with await docker_provider.lease(SandboxSpec(limits=LIMITS), patience()) as sandbox:
-        yield sandbox
-
-
-async def test_host_files_are_not_there(sandbox):
-    """Nor the engine's socket, nor what /sys tells of the machine, nor its name server."""
-    done = await shell(
-        sandbox,
-        "for f in /etc/shadow /root /home /var/run /run/docker.sock /var/lib; do test -e $f && echo $f; done;"
-        "ls /sys; cat /etc/resolv.conf; cat /etc/hostname",
-    )
-    assert said(done).split() == ["nameserver", "127.0.0.1", "sandbox"]
-    names = await shell(sandbox, "ls -A /; ls /etc")
-    assert set(names.stdout.head.split()) <= set(
-        b".dockerenv bin dev etc lib lib32 lib64 libx32 proc run sbin sys tmp usr var workspace "
-        b"alternatives group hostname hosts ld.so.cache mtab passwd resolv.conf".split()
-    )
-
-
-async def test_setuid_files_have_no_effect(sandbox):
-    done = await shell(
-        sandbox,
-        "id -u; cp /usr/bin/id my-id && chmod 6755 my-id && ./my-id -u;"
-        "cp /usr/bin/id /tmp/id && chmod 6755 /tmp/id && /tmp/id -u; find /usr/bin -perm -4000 | head -1 | wc -l;"
-        "command -v su >/dev/null && su -c true root </dev/null 2>/dev/null && echo became root",
-    )
-    uid, *others = said(done).split()
-    assert uid != "0"
-    assert others[:2] == [uid, uid]
-    assert "became" not in others
-    for line in (await shell(sandbox, "cat /proc/mounts")).stdout.head.decode().splitlines():
-        _, place, kind, options, *_ = line.split()
-        assert "ro" in options.split(",") or "nosuid" in options.split(","), line
-        assert "ro" in options.split(",") or place in {"/workspace", "/tmp"} or kind not in {"ext4", "overlay"}, line
-
-
-async def test_namespaces_are_its_own_but_that_of_users(sandbox):
-    done = await shell(sandbox, "cd /proc/self/ns; stat -L -c %i cgroup ipc mnt net pid uts")
-    ours = {str(path.stat().st_ino) for path in Path("/proc/self/ns").iterdir()}
-    assert not ours & set(said(done).split())
-    assert len(said(done).split()) == 6
-
-
-async def test_two_filters_are_in_place(sandbox):
-    """The engine's list of what is allowed, and ours of what is refused."""
-    status = said(await shell(sandbox, "cat /proc/self/status"))
-    assert re.findall(r"Seccomp_filters:\s+(\d+)", status) == ["2"]
-
-
-async def test_queues_and_shared_memory_are_bounded(sandbox):
-    """A message queue cannot be made at all; shared memory has a size."""
-    done = await python(
-        sandbox,
-        """
-import ctypes, errno, os
-libc = ctypes.CDLL(None, use_errno=True)
-queue = libc.mq_open(b"/q", os.O_CREAT | os.O_RDWR, 0o600, None)
-print(queue, errno.errorcode[ctypes.get_errno()])
-try:
-    with open("/dev/shm/f", "wb", buffering=0) as f:
-        for _ in range(32): f.write(bytes(1 << 20))
-except OSError as error: print(errno.errorcode[error.errno])
-""",
-    )
-    assert said(done).splitlines() == ["-1 EMFILE", "ENOSPC"]
+    def test_nothing_is_excused(self, provider):
+        """This engine limits everything."""
+        identity = provider.identity()
+        assert contradictions(identity) == []
+        assert {name for name in CHECKS if expectation(name, identity) != HOLDS} == set()

@@ -1,8 +1,4 @@
-"""What a command can use up, and how it ends; in every kind that holds.
-
-Every bomb is bounded by itself (a fixed number of forks, bytes, seconds), so that a sandbox that fails a check does not
-take the machine with it. The sum of memory is in ``test_cgroups.py``.
-"""
+"""How commands end, and what their limits are exactly; in every kind that holds, beyond ``test_conformance.py``."""
 
 from __future__ import annotations
 
@@ -12,7 +8,6 @@ import pytest
 from agentenv.core.sandbox import ProcessDied, SandboxLimits, SandboxSpec
 from agentenv.storage.blobs import FolderBlobs
 from agentenv.testing.contracts.sandbox import alive, patience, python, said, shell
-from agentenv.testing.stores import InMemoryBlobs
 from tests.sandboxes.kinds import KINDS
 
 GRACE_S = 1.0
@@ -38,71 +33,6 @@ async def sandbox(provider):
 # What a command can use up.
 
 
-async def test_fork_bomb_ends_at_the_limit(sandbox):
-    """Forking fails inside; the command still ends, and the next one runs."""
-    done = await python(
-        sandbox,
-        """
-import os, time
-made = 0
-try:
-    for _ in range(400):
-        if os.fork() == 0:
-            time.sleep(1000)
-        made += 1
-except OSError as error:
-    print(type(error).__name__, made)
-""",
-    )
-    name, made = said(done).split()
-    assert name == "BlockingIOError"
-    assert 50 <= int(made) <= LIMITS.processes
-    assert done.killed >= 50
-    assert await alive(sandbox) == []
-
-
-async def test_self_renewing_fork_bomb_ends_at_the_timeout(sandbox):
-    """Every process forks two and ends, in sessions of their own, ignoring SIGTERM; bounded to five seconds."""
-    done = await python(
-        sandbox,
-        """
-import os, signal, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-end = time.monotonic() + 5
-while time.monotonic() < end:
-    try:
-        if os.fork() == 0:
-            os.setsid()
-            continue
-        if os.fork() == 0:
-            continue
-        time.sleep(0.01)
-    except OSError:
-        time.sleep(0.001)
-""",
-        timeout_s=0.5,
-    )
-    assert done.timed_out
-    assert done.duration_s <= 0.5 + GRACE_S
-    assert await alive(sandbox) == []
-
-
-async def test_memory_of_a_process_is_limited(sandbox):
-    done = await python(
-        sandbox,
-        """
-blocks = []
-try:
-    for _ in range(100):
-        blocks.append(bytearray(20 << 20))
-except MemoryError:
-    print(len(blocks))
-""",
-    )
-    assert 5 < int(said(done)) < 26
-    assert (await shell(sandbox, "true")).exit_code == 0
-
-
 async def test_limits_are_on_every_command_from_its_start(sandbox):
     """Memory in KiB, processes, blocks of 512 bytes, CPU seconds, files. The first three can never be raised."""
     done = await shell(
@@ -120,28 +50,6 @@ async def test_cpu_time_of_a_process_is_limited(provider):
         done = await shell(sandbox, "i=0; while [ $i -lt 100000000 ]; do i=$((i+1)); done")
         assert not done.timed_out
         assert done.exit_code in {137, 152}
-
-
-async def test_disk_outside_the_workspace_is_limited(sandbox):
-    """/tmp and /dev/shm have sizes, /dev is read-only, one file has a limit."""
-    done = await shell(
-        sandbox,
-        "for d in /tmp /dev/shm; do head -c 30M /dev/zero > $d/f 2>/dev/null; stat -c %s $d/f; done;"
-        "head -c 40M /dev/zero > f 2>/dev/null; stat -c %s f; truncate -s 1T sparse 2>/dev/null; stat -c %s sparse",
-    )
-    tmp, shared, file, sparse = map(int, said(done).split())
-    assert tmp <= LIMITS.tmp_bytes
-    assert shared <= LIMITS.tmp_bytes
-    assert file == LIMITS.file_bytes
-    assert sparse == 0
-
-
-async def test_flood_is_cut_and_counted(sandbox):
-    """200 MB, ends kept, the middle dropped; and one line without an end is no worse."""
-    done = await shell(sandbox, "head -c 200000000 /dev/zero; printf end")
-    assert done.stdout.total_bytes == 200_000_003
-    assert (len(done.stdout.head), len(done.stdout.tail)) == (1 << 15, 1 << 15)
-    assert done.stdout.tail.endswith(b"\0end")
 
 
 async def test_flood_is_spilled_whole(sandbox, tmp_path):
@@ -167,45 +75,11 @@ async def test_endless_flood_ends_at_its_timeout(sandbox, tmp_path):
 # How a command ends.
 
 
-async def test_ignored_sigterm(sandbox):
-    done = await shell(sandbox, "trap '' TERM; echo kept; while :; do sleep 1000; done", timeout_s=0.3)
-    assert (done.exit_code, done.timed_out) == (137, True)
-    assert done.stdout.head == b"kept\n"
-    assert done.duration_s <= 0.3 + GRACE_S
-    assert await alive(sandbox) == []
-
-
 async def test_sigterm_comes_first(sandbox):
     """A command may tidy up in its grace."""
     done = await shell(sandbox, "trap 'echo tidy; exit 3' TERM; sleep 1000 & wait", timeout_s=0.3)
     assert (done.exit_code, done.timed_out, done.stdout.head) == (3, True, b"tidy\n")
     assert await alive(sandbox) == []
-
-
-@pytest.mark.parametrize("ending", ["", "; sleep 1000"], ids=["normal end", "timeout"])
-async def test_daemons_end_with_their_command(sandbox, ending):
-    """A double fork into a session of its own, holding stdout, neither delays the end nor outlives it."""
-    done = await shell(sandbox, "(setsid sh -c 'sleep 1000; echo late > late' &) ; echo x" + ending, timeout_s=0.5)
-    assert done.stdout.head == b"x\n"
-    assert done.timed_out == bool(ending)
-    assert done.killed >= 1
-    assert done.duration_s <= 0.5 + GRACE_S
-    assert await alive(sandbox) == []
-
-
-async def test_stopped_processes_end_too(sandbox):
-    done = await shell(sandbox, "sleep 1000 & kill -STOP $! ; kill -STOP $$", timeout_s=0.3)
-    assert done.timed_out
-    assert done.duration_s <= 0.3 + GRACE_S
-    assert await alive(sandbox) == []
-
-
-async def test_killing_everybody_spares_the_supervisor(sandbox):
-    """Signals of every kind to everybody and to PID 1: the harness gets a result and goes on."""
-    done = await shell(sandbox, "kill -INT 1; kill -TERM 1; kill -KILL 1; kill -STOP 1; kill -KILL -1", timeout_s=5)
-    assert not done.timed_out
-    assert done.exit_code in {0, 1, 137}
-    assert (await shell(sandbox, "echo on")).stdout.head == b"on\n"
 
 
 async def test_command_ends_while_a_kept_process_goes_on(sandbox):
@@ -235,15 +109,8 @@ async def test_commands_at_once_keep_each_others_daemons(sandbox):
     assert await alive(sandbox) == []
 
 
-async def test_many_commands_at_once(sandbox):
-    done = await asyncio.gather(*(shell(sandbox, f"echo {n}") for n in range(60)))
-    assert [each.stdout.head for each in done] == [b"%d\n" % n for n in range(60)]
-
-
-async def test_orphans_are_reaped(sandbox):
-    """200 of them, one after another, fill no limit of 100 processes and leave no zombie."""
-    done = await shell(sandbox, "i=0; while [ $i -lt 200 ]; do (true &) ; i=$((i+1)); done; echo $i", timeout_s=30)
-    assert said(done) == "200\n"
+async def test_orphans_of_a_kept_process_are_reaped(sandbox):
+    """150 of them, one after another, fill no limit of 100 processes and leave no zombie."""
     kept = await sandbox.start(
         ["sh", "-c", "read x; i=0; while [ $i -lt 150 ]; do (setsid true &); i=$((i+1)); done; echo $i; exec cat"],
         deadline=patience(),
@@ -261,33 +128,11 @@ async def test_stdin_nobody_reads(sandbox):
     assert slow.stdout.head == b"3000000\n"
 
 
-async def test_arguments_too_long(sandbox):
-    done = await sandbox.run(["echo", "x" * 3_000_000], deadline=patience(), timeout_s=5)
-    assert done.exit_code == 126
-    assert b"too long" in done.stderr.head
-
-
 async def test_scripts_without_an_interpreter_line(sandbox):
     """A file that cannot be executed is 126, one that a shell would run is run."""
     await shell(sandbox, "echo 'echo plain $1' > script; chmod +x script; echo x > data")
     assert (await sandbox.run(["./script", "a"], deadline=patience(), timeout_s=5)).stdout.head == b"plain a\n"
     assert (await sandbox.run(["./data"], deadline=patience(), timeout_s=5)).exit_code == 126
-
-
-async def test_state_between_commands_is_the_workspace_alone(sandbox):
-    await shell(sandbox, "echo kept > f; cd /tmp; export LEFT=1; umask 077; ulimit -n 50")
-    assert said(await shell(sandbox, "pwd; echo ${LEFT:-none}; umask; ulimit -n; cat f")) == (
-        "/workspace\nnone\n0022\n256\nkept\n"
-    )
-
-
-async def test_workspace_closed_by_a_command(sandbox):
-    """Its root at mode 000 locks out neither the next command nor the harness."""
-    await shell(sandbox, "echo x > f; chmod 000 .")
-    assert await sandbox.read("f") == b"x\n"
-    assert said(await shell(sandbox, "chmod 000 .; echo y")) == "y\n"
-    assert said(await shell(sandbox, "cat f; chmod 000 .")) == "x\n"
-    assert set(await sandbox.snapshot(InMemoryBlobs())) == {"f"}
 
 
 async def test_lines_nobody_asked_for_answer_nothing(sandbox):

@@ -49,7 +49,7 @@ class Bench:
 
     provider: SandboxProvider
     factory: str
-    """``module:name`` of what makes such a provider in another process: the harness is killed, and has secrets."""
+    """What makes such a provider in another process, as `agentenv.sandboxes.conformance.factories` takes it."""
 
     @asynccontextmanager
     async def sandbox(self, limits: SandboxLimits = LIMITS) -> AsyncGenerator[Sandbox]:

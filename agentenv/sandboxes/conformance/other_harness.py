@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import json
 import os
 import signal
@@ -22,32 +21,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from agentenv.core.deadline import Deadline
-from agentenv.core.sandbox import Sandbox, SandboxProvider, SandboxSpec
-from agentenv.errors import ConfigError
+from agentenv.core.sandbox import Sandbox, SandboxSpec
 from agentenv.sandboxes.conformance.check import GRACE_S, LIMITS, PATIENCE_S, Bench, Finding, found, patience
+from agentenv.sandboxes.conformance.factories import make_provider
 from agentenv.sandboxes.conformance.inside import Unanswered, ask, processes_with, shell
 
 _LOOKS_S = 0.02
 _HOUR_S = 3600.0
-
-
-def make_provider(factory: str) -> SandboxProvider:
-    """Make a provider of what stands as ``module:name``; it is called without arguments.
-
-    Raises:
-        ConfigError: There is no such thing, or it makes something else.
-    """
-    module, _, name = factory.partition(":")
-    try:
-        made = getattr(importlib.import_module(module), name)()
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"{factory!r} makes no sandbox provider: {error}. Expected MODULE:NAME of something that is called without "
-            "arguments and gives a SandboxProvider"
-        ) from error
-    if not isinstance(made, SandboxProvider):
-        raise ConfigError(f"{factory!r} makes a {type(made).__name__}, not a SandboxProvider")
-    return made
 
 
 @asynccontextmanager
