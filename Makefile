@@ -47,7 +47,7 @@ test: bubblewrap $(VENV)/dev model  ## Everything a contributor needs, then lint
 test-all: bubblewrap $(VENV)/dev model  ## The slow tests too.
 	HYPOTHESIS_PROFILE=broad $(BIN)/pytest -q -m 'not vllm and not docker and not mcp'
 
-test-docker: $(VENV)/dev  ## Start a Docker Engine of its own on a private socket (as root), run the sandbox tests on it, stop it.
+test-docker: $(VENV)/dev model  ## On a Docker Engine of its own (as root): the sandbox tests, and the stacks of compose/.
 	$(BIN)/pytest -q -m docker tests/docker
 
 test-mcp: bubblewrap $(VENV)/dev  ## Install MCP servers published by others, and let them drive episodes inside the sandbox.
