@@ -13,7 +13,7 @@ from pathlib import Path
 from agentenv.sandboxes.pool import PooledProvider
 
 from tests.campaign.campaign import Campaign, Report, run
-from tests.campaign.kinds import PROVIDERS, kinds_for
+from tests.campaign.kinds import ALLOWANCE_S, PROVIDERS, kinds_for
 from tests.campaign.table import table
 
 
@@ -51,6 +51,7 @@ async def _campaign(given: argparse.Namespace) -> Report:
                 concurrency=given.concurrency,
                 seed=given.seed,
                 kinds=given.only or kinds_for(given.sandbox),
+                allowance_s=ALLOWANCE_S[given.sandbox],
                 engine=os.environ.get("DOCKER_HOST") if given.sandbox == "docker" else None,
             )
         )

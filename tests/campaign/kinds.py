@@ -23,6 +23,10 @@ PROVIDERS: Mapping[str, Callable[[Path], SandboxProvider]] = MappingProxyType(
 """Name to what makes a provider with its workspaces in a folder."""
 
 
+ALLOWANCE_S: Mapping[str, float] = MappingProxyType({"bwrap": 0.0, "namespaces": 0.0, "docker": 10.0})
+"""For the start of one, where several start at once on a busy machine."""
+
+
 def kinds_for(sandbox: str) -> tuple[str, ...]:
     """Give the kinds of trouble; a container's launcher is the engine's, and not an episode's to lose."""
     return tuple(kind for kind in TROUBLES if sandbox != "docker" or kind != "loses its launcher")

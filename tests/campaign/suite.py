@@ -51,21 +51,26 @@ async def heedless(command: str, context: ToolContext, deadline: Deadline) -> Re
 
 async def grade(state: GradeState) -> Grade:
     """Find out whether the sandbox is in order, with nobody of the policy's in it."""
-    assert state.sandbox is not None
     shown = any(PROOF in result.text for _, result in state.calls)
-    use = await state.sandbox.usage()
-    whole = shown and use.processes == 0
-    detail = f"{PROOF}: {shown}; processes: {use.processes}"
+    processes = None if state.sandbox is None else (await state.sandbox.usage()).processes
+    whole = shown and processes == 0
+    detail = f"{PROOF}: {shown}; processes: {processes}"
     component = RewardComponent(name="whole", value=float(whole), source="environment", detail=detail)
     return Grade(components=(component,), outcome=Outcome.SUCCESS if whole else Outcome.FAILURE)
 
 
-def campaign_suite(kinds: Sequence[str], token: str) -> SeededSuite:
-    """Make the suite: seeds take the kinds of trouble in turn, and decide what each is like."""
+def campaign_suite(kinds: Sequence[str], token: str, *, allowance_s: float) -> SeededSuite:
+    """Make the suite: seeds take the kinds of trouble in turn, and decide what each is like.
+
+    Args:
+        kinds: Names of troubles.
+        token: Value of `MARK`.
+        allowance_s: Added to the limit of every episode.
+    """
 
     def make(draw: Variant) -> Task:
         trouble = TROUBLES[kinds[draw.seed % len(kinds)]]
-        limit = Budget(kind=BudgetKind.WALL_CLOCK, limit=trouble.limit_s, owner=BudgetOwner.TASK)
+        limit = Budget(kind=BudgetKind.WALL_CLOCK, limit=trouble.limit_s + allowance_s, owner=BudgetOwner.TASK)
         opening = call("shell", command="echo mine > witness; mkdir -p folder; echo begun")
         ending = call("shell", command=f"cd /; echo {PROOF}")
         turns = (opening, *trouble.turns(draw.rng()), ending)

@@ -41,30 +41,29 @@ class Trouble:
     """What the first call of it may be said to have come to; None where it says nothing."""
     output_bytes: int = 0
     """What that call writes, if it floods: all of it is kept, by its hash."""
-    limit_s: float = 20.0
-    """Of the episode, by the clock."""
+    limit_s: float = 30.0
+    """Of the episode, by the clock, where a sandbox starts at once."""
 
 
 _TIMEOUT = frozenset({CallStatus.TIMEOUT})
 _OK = frozenset({CallStatus.OK})
 _ERROR = frozenset({CallStatus.ERROR})
-_FLOOD_BYTES = 24 << 20
+_FLOOD_BYTES = 8 << 20
 
 
 def _python(code: str) -> str:
     return f"exec python3 -c {shlex.quote(dedent(code))}"
 
 
-def _shell(command: str, *, status: frozenset[CallStatus] = _OK, limit_s: tuple[float, float] = (8.0, 8.0)) -> Trouble:
-    """Make the trouble of one command, with a limit drawn between two bounds."""
-    return Trouble(
-        turns=lambda draw: (call("shell", command=command, timeout_s=round(draw.uniform(*limit_s), 2)),),
-        statuses=status,
-    )
+def _shell(command: str, *, statuses: frozenset[CallStatus] = _OK) -> Trouble:
+    return Trouble(turns=lambda draw: (call("shell", command=command, timeout_s=12.0),), statuses=statuses)
 
 
 def _hanging(command: str) -> Trouble:
-    return _shell(command, status=_TIMEOUT, limit_s=(0.1, 0.8))
+    return Trouble(
+        turns=lambda draw: (call("shell", command=command, timeout_s=round(draw.uniform(0.1, 0.8), 2)),),
+        statuses=_TIMEOUT,
+    )
 
 
 def _flood(command: str) -> Trouble:
@@ -86,7 +85,7 @@ def _endless(draw: random.Random) -> tuple[Turn, ...]:
 
 def _again_and_again(draw: random.Random) -> tuple[Turn, ...]:
     hang = "sleep 1000 & exec sleep 1000"
-    return tuple(call("shell", command=hang, timeout_s=round(draw.uniform(0.1, 0.5), 2)) for _ in range(40))
+    return tuple(call("shell", command=hang, timeout_s=round(draw.uniform(0.1, 0.5), 2)) for _ in range(120))
 
 
 def _struck(what: str, draw: random.Random) -> tuple[Turn, ...]:
@@ -211,7 +210,7 @@ TROUBLES: Mapping[str, Trouble] = MappingProxyType(
         "floods its errors": _flood("yes | head -c {n} >&2"),
         "floods and hangs": Trouble(
             turns=lambda draw: (
-                call("shell", command=f"head -c {_FLOOD_BYTES} /dev/zero; exec sleep 1000", timeout_s=3.0),
+                call("shell", command=f"head -c {_FLOOD_BYTES} /dev/zero; exec sleep 1000", timeout_s=4.0),
             ),
             statuses=_TIMEOUT,
             output_bytes=_FLOOD_BYTES,
@@ -222,7 +221,7 @@ TROUBLES: Mapping[str, Trouble] = MappingProxyType(
         "exhausts inodes": _shell(_python(_FILES.replace("{place}", "."))),
         "exhausts inodes of /tmp": _shell(_python(_FILES.replace("{place}", "/tmp"))),
         "exhausts memory": _shell(_python(_MEMORY)),
-        "exhausts memory, many at once": _shell(_python(_MEMORY_OF_MANY)),
+        "exhausts memory, many at once": _shell(_python(_MEMORY_OF_MANY), statuses=_OK | _TIMEOUT),
         "makes a deep tree": _shell(_python(_DEEP)),
         # Escaping the end.
         "daemonises": _shell(_python(_DAEMON)),
