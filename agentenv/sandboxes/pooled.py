@@ -6,16 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from agentenv.core.blobs import BlobSink, BlobSource
 from agentenv.core.deadline import Deadline
-from agentenv.core.sandbox import (
-    BackgroundProcess,
-    Execution,
-    FileEntry,
-    NetworkState,
-    ResourceUse,
-    Sandbox,
-    SandboxProcess,
-    SnapshotLimit,
-)
+from agentenv.core.sandbox import Execution, FileEntry, NetworkState, ResourceUse, Sandbox, SnapshotLimit
+from agentenv.core.sandbox_process import BackgroundProcess, SandboxProcess
 from agentenv.records.messages import Spill
 
 

@@ -12,17 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 from agentenv.core.blobs import BlobSink, BlobSource
 from agentenv.core.deadline import Deadline, DeadlineReached
 from agentenv.core.lifetime import AsyncResource, finish
-from agentenv.core.sandbox import (
-    BackgroundProcess,
-    Execution,
-    FileEntry,
-    NetworkState,
-    ResourceUse,
-    Sandbox,
-    SandboxLimits,
-    SandboxProcess,
-    SnapshotLimit,
-)
+from agentenv.core.sandbox import Execution, FileEntry, NetworkState, ResourceUse, Sandbox, SandboxLimits, SnapshotLimit
+from agentenv.core.sandbox_process import BackgroundProcess, SandboxProcess
 from agentenv.errors import SandboxFault
 from agentenv.records.messages import Spill
 from agentenv.sandboxes.background_process import SupervisedBackground

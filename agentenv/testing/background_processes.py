@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from agentenv.core.deadline import Deadline
-from agentenv.core.sandbox import BackgroundProcess, ProcessDied
+from agentenv.core.sandbox_process import BackgroundProcess, ProcessDied
 from agentenv.errors import SandboxFault
 
 if TYPE_CHECKING:
-    from agentenv.testing.sandboxes import Scripted
+    from agentenv.testing.programs import Scripted
 
 _PIPE = 1 << 16
 """Bytes that a process takes before somebody reads what it wrote."""

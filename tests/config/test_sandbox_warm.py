@@ -8,7 +8,7 @@ from agentenv.config.sandboxes import open_provider
 from agentenv.core.sandbox import SandboxSpec
 from agentenv.errors import ConfigError
 from agentenv.sandboxes.pool import PooledProvider
-from agentenv.testing.contracts.sandbox import patience, run
+from agentenv.testing.contracts.sandbox_calls import patience, run
 
 
 async def test_pool_is_before_the_provider_where_one_is_asked_for():

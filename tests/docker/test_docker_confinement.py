@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from agentenv.core.sandbox import SandboxSpec
-from agentenv.testing.contracts.sandbox import patience, python, said, shell
+from agentenv.testing.contracts.sandbox_calls import patience, python, said, shell
 from tests.sandboxes.test_confinement import *  # noqa: F403 - tests are found by their names
 from tests.sandboxes.test_confinement import LIMITS
 

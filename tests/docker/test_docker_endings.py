@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from agentenv.core.sandbox import SandboxLimits, SandboxSpec
-from agentenv.testing.contracts.sandbox import patience, python, said, shell
+from agentenv.testing.contracts.sandbox_calls import patience, python, said, shell
 from tests.sandboxes.test_bwrap_endings import *  # noqa: F403 - tests are found by their names
 from tests.sandboxes.test_bwrap_endings import LIMITS
 

@@ -14,7 +14,7 @@ import pytest
 from agentenv.core.sandbox import SandboxSpec
 from agentenv.errors import SandboxFault
 from agentenv.sandboxes.docker import DockerProvider
-from agentenv.testing.contracts.sandbox import patience, said, shell
+from agentenv.testing.contracts.sandbox_calls import patience, said, shell
 
 SKIPPED = ("dist-packages", "test", "config-", "__pycache__", "ensurepip", "idlelib", "lib2to3", "pydoc_data")
 

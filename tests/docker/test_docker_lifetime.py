@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 from agentenv.core.deadline import Deadline, DeadlineReached
-from agentenv.core.sandbox import ProcessDied, SandboxLimits, SandboxSpec
+from agentenv.core.sandbox import SandboxLimits, SandboxSpec
+from agentenv.core.sandbox_process import ProcessDied
 from agentenv.errors import SandboxFault
 from agentenv.sandboxes.docker import DockerProvider
 from agentenv.sandboxes.docker_engine import Engine
-from agentenv.testing.contracts.sandbox import patience, run, shell
+from agentenv.testing.contracts.sandbox_calls import patience, run, shell
 
 HARNESS = """
 import asyncio, sys

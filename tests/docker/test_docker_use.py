@@ -6,7 +6,7 @@ import errno
 
 import pytest
 from agentenv.core.sandbox import SandboxLimits, SandboxSpec
-from agentenv.testing.contracts.sandbox import patience, shell
+from agentenv.testing.contracts.sandbox_calls import patience, shell
 from tests.sandboxes.test_bwrap_use import *  # noqa: F403 - tests are found by their names
 
 # Here the kernel counts the files of a workspace, and says so to who makes them: nobody has to be killed.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from agentenv.core.sandbox import ProcessDied, SandboxLimits, SandboxSpec
+from agentenv.core.sandbox import SandboxLimits, SandboxSpec
+from agentenv.core.sandbox_process import ProcessDied
 from agentenv.storage.blobs import FolderBlobs
-from agentenv.testing.contracts.sandbox import alive, patience, python, said, shell
+from agentenv.testing.contracts.sandbox_calls import alive, patience, python, said, shell
 from tests.sandboxes.kinds import KINDS
 
 GRACE_S = 1.0

@@ -17,11 +17,12 @@ from pathlib import Path
 import agentenv
 import pytest
 from agentenv.core.deadline import Deadline, DeadlineReached
-from agentenv.core.sandbox import ProcessDied, SandboxLimits, SandboxSpec
+from agentenv.core.sandbox import SandboxLimits, SandboxSpec
+from agentenv.core.sandbox_process import ProcessDied
 from agentenv.errors import SandboxFault
 from agentenv.sandboxes.bwrap import BwrapProvider
 from agentenv.sandboxes.providers import PROVIDERS
-from agentenv.testing.contracts.sandbox import patience, python, run, shell
+from agentenv.testing.contracts.sandbox_calls import patience, python, run, shell
 from tests.sandboxes.kinds import ALL
 
 SYSTEM_PATH = "/usr/bin:/bin:/usr/sbin"

@@ -6,9 +6,10 @@ import asyncio
 import errno
 
 import pytest
-from agentenv.core.sandbox import ProcessDied, SandboxLimits, SandboxSpec
+from agentenv.core.sandbox import SandboxLimits, SandboxSpec
+from agentenv.core.sandbox_process import ProcessDied
 from agentenv.sandboxes.bwrap import BwrapProvider
-from agentenv.testing.contracts.sandbox import alive, patience, python, shell
+from agentenv.testing.contracts.sandbox_calls import alive, patience, python, shell
 from agentenv.testing.stores import InMemoryBlobs
 
 

@@ -16,7 +16,7 @@ import pytest
 from agentenv.core.sandbox import SandboxLimits, SandboxSpec
 from agentenv.sandboxes.cgroups import Cgroup, Cgroups, candidates, find_cgroups
 from agentenv.sandboxes.workspaces import Owner
-from agentenv.testing.contracts.sandbox import patience, python, run, said
+from agentenv.testing.contracts.sandbox_calls import patience, python, run, said
 from tests.sandboxes.kinds import ALL, KINDS
 
 MIB = 1 << 20

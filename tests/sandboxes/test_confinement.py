@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from agentenv.core.sandbox import SandboxLimits, SandboxSpec
-from agentenv.testing.contracts.sandbox import patience, python, said, shell
+from agentenv.testing.contracts.sandbox_calls import patience, python, said, shell
 from agentenv.testing.stores import InMemoryBlobs
 from tests.sandboxes.kinds import KINDS
 

@@ -15,7 +15,7 @@ from agentenv.core.sandbox import SandboxSpec
 from agentenv.errors import SandboxFault
 from agentenv.sandboxes.docker import DockerProvider
 from agentenv.sandboxes.docker_engine import Engine
-from agentenv.testing.contracts.sandbox import patience
+from agentenv.testing.contracts.sandbox_calls import patience
 
 
 async def refusal(url: str, root) -> SandboxFault:

@@ -17,7 +17,7 @@ from agentenv.errors import ConfigError
 from agentenv.sandboxes.bwrap import BwrapLauncher
 from agentenv.sandboxes.egress import EgressProxy
 from agentenv.sandboxes.supervised_provider import SupervisedProvider
-from agentenv.testing.contracts.sandbox import alive, patience, python, said, shell
+from agentenv.testing.contracts.sandbox_calls import alive, patience, python, said, shell
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from agentenv.core.sandbox import SandboxSpec
-from agentenv.testing.contracts.sandbox import SandboxContract, patience
-from agentenv.testing.sandboxes import InMemoryProvider, Scripted, scripted
+from agentenv.testing.contracts.sandbox import SandboxContract
+from agentenv.testing.contracts.sandbox_calls import patience
+from agentenv.testing.programs import Scripted, scripted
+from agentenv.testing.sandboxes import InMemoryProvider
 
 
 class TestInMemorySandbox(SandboxContract):

@@ -11,7 +11,8 @@ from agentenv.core.sandbox import SandboxLimits, SandboxSpec
 from agentenv.errors import SandboxFault
 from agentenv.sandboxes.namespaces import NamespacesLauncher, NamespacesProvider
 from agentenv.sandboxes.warden.kernel import landlock_version
-from agentenv.testing.contracts.sandbox import SandboxContract, patience, python, said, shell
+from agentenv.testing.contracts.sandbox import SandboxContract
+from agentenv.testing.contracts.sandbox_calls import patience, python, said, shell
 
 
 class TestNamespacesSandbox(SandboxContract):

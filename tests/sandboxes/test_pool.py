@@ -10,7 +10,8 @@ from agentenv.core.sandbox import SandboxLimits, SandboxSpec
 from agentenv.errors import ConfigError, SandboxFault
 from agentenv.sandboxes.bwrap import BwrapProvider
 from agentenv.sandboxes.pool import PooledProvider
-from agentenv.testing.contracts.sandbox import SandboxContract, patience, run
+from agentenv.testing.contracts.sandbox import SandboxContract
+from agentenv.testing.contracts.sandbox_calls import patience, run
 from agentenv.testing.sandboxes import InMemoryProvider
 
 

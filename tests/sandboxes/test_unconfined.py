@@ -8,7 +8,8 @@ import os
 import pytest
 from agentenv.core.sandbox import NetworkAccess, SandboxSpec
 from agentenv.sandboxes.unconfined import UnconfinedProvider
-from agentenv.testing.contracts.sandbox import SandboxContract, patience, said, shell
+from agentenv.testing.contracts.sandbox import SandboxContract
+from agentenv.testing.contracts.sandbox_calls import patience, said, shell
 from tests.sandboxes.kinds import KINDS, WEAK
 
 

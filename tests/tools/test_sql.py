@@ -18,7 +18,8 @@ from agentenv.core.tool import ToolContext
 from agentenv.errors import SandboxFault, ToolFault
 from agentenv.records.axes import CallStatus
 from agentenv.records.messages import ToolResult
-from agentenv.testing.sandboxes import InMemoryProvider, Invocation, Scripted
+from agentenv.testing.programs import Invocation, Scripted
+from agentenv.testing.sandboxes import InMemoryProvider
 from agentenv.toolkit import FunctionTool, Toolbox
 
 from agentenv_tools.sql import sql, sql_tool

@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 import msgspec
 from agentenv.core.deadline import Deadline, DeadlineReached
 from agentenv.core.lifetime import AsyncResource
-from agentenv.core.sandbox import Output, ProcessDied, Sandbox, SandboxProcess
+from agentenv.core.sandbox import Output, Sandbox
+from agentenv.core.sandbox_process import ProcessDied, SandboxProcess
 from agentenv.core.tool import Result, ToolContext
 from agentenv.errors import ToolFault
 from agentenv.records.axes import CallStatus

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
 
 from agentenv.core.deadline import Deadline, DeadlineReached
-from agentenv.core.sandbox import ProcessDied
+from agentenv.core.sandbox_process import ProcessDied
 from agentenv.errors import AgentEnvError
 from agentenv.sandboxes.conformance.check import Bench, Check, Finding
 from agentenv.sandboxes.conformance.expectations import Expectation, expectation

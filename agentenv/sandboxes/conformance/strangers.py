@@ -16,7 +16,8 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentenv.core.sandbox import ProcessDied, Sandbox, SandboxProcess
+from agentenv.core.sandbox import Sandbox
+from agentenv.core.sandbox_process import ProcessDied, SandboxProcess
 from agentenv.sandboxes.conformance.check import Bench, patience
 from agentenv.sandboxes.conformance.inside import ask
 

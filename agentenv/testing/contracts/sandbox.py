@@ -15,96 +15,29 @@ real kernel (escapes, bombs, floods) is another matter.
 from __future__ import annotations
 
 import asyncio
-import errno
 import hashlib
 import os
-from collections.abc import AsyncGenerator
 
 import pytest
 
 from agentenv.core.deadline import Deadline, DeadlineReached
 from agentenv.core.sandbox import (
-    BackgroundProcess,
-    Execution,
     NetworkAccess,
-    ProcessDied,
     Sandbox,
-    SandboxLimits,
     SandboxProvider,
     SandboxSpec,
-    SnapshotLimit,
 )
+from agentenv.core.sandbox_process import ProcessDied
 from agentenv.errors import ConfigError, DamagedJournal, SandboxFault
 from agentenv.records.messages import Spill
+from agentenv.testing.contracts.sandbox_background import BackgroundContract
+from agentenv.testing.contracts.sandbox_calls import PATIENCE_S, patience, run
+from agentenv.testing.contracts.sandbox_files import FilesContract
 from agentenv.testing.stores import InMemoryBlobs
 
-PATIENCE_S = 60.0
-"""Of every call of the suite; generous, since it is never what a test is about."""
 
-
-def patience() -> Deadline:
-    """Make the deadline of one call."""
-    return Deadline.after(PATIENCE_S, "the test's patience")
-
-
-async def run(sandbox: Sandbox, *argv: str, stdin: bytes = b"") -> Execution:
-    """Run a program with nothing special about it."""
-    return await sandbox.run(argv, deadline=patience(), timeout_s=PATIENCE_S, stdin=stdin)
-
-
-async def shell(sandbox: Sandbox, line: str, *, timeout_s: float = PATIENCE_S) -> Execution:
-    """Run a line for the shell."""
-    return await sandbox.run(line, deadline=patience(), timeout_s=timeout_s)
-
-
-async def python(sandbox: Sandbox, source: str, *, timeout_s: float = PATIENCE_S) -> Execution:
-    """Run a Python program, from a file of the workspace."""
-    await sandbox.write(".program.py", source.encode())
-    return await sandbox.run(["python3", "-I", "-S", ".program.py"], deadline=patience(), timeout_s=timeout_s)
-
-
-def said(done: Execution) -> str:
-    """Give what a command wrote, stdout first."""
-    return (done.stdout.head + done.stderr.head).decode(errors="replace")
-
-
-async def alive(sandbox: Sandbox) -> list[str]:
-    """List the processes in a sandbox: ``PID (name) state`` of all but its PID 1 and the shell that looks."""
-    done = await shell(
-        sandbox,
-        "for p in /proc/[0-9]*; do case ${p#/proc/} in 1|$$) ;; *)"
-        " read -r pid name state rest <$p/stat && echo $pid $name $state ;; esac; done 2>/dev/null; true",
-    )
-    return done.stdout.head.decode().splitlines()
-
-
-async def _read(process: BackgroundProcess, size: int) -> bytes:
-    """Read so many bytes of stdout."""
-    content = b""
-    while len(content) < size:
-        piece = await process.read(patience())
-        assert piece is not None, f"only {len(content)} of {size} bytes came"
-        assert piece[0] == "out", piece
-        content += piece[1]
-    return content
-
-
-class SandboxContract:
+class SandboxContract(FilesContract, BackgroundContract):
     """What every sandbox promises."""
-
-    @pytest.fixture
-    async def provider(self) -> AsyncGenerator[SandboxProvider]:
-        """Give the provider under test; overridden."""
-        raise NotImplementedError
-        yield  # noqa: PT022 - what overrides do
-
-    @pytest.fixture
-    async def sandbox(self, provider: SandboxProvider) -> AsyncGenerator[Sandbox]:
-        """Lease one with a few files."""
-        files = {"a.txt": b"alpha\n", "folder/b.txt": b"beta\n", "folder/deep/c.bin": bytes(range(256))}
-        spec = SandboxSpec(files=files, limits=SandboxLimits(output_bytes=1000, processes=64))
-        async with await provider.lease(spec, patience()) as sandbox:
-            yield sandbox
 
     # The provider.
 
@@ -236,97 +169,6 @@ class SandboxContract:
         assert (await run(sandbox, "\ud800")).exit_code in {126, 127}
         assert (await run(sandbox, "no\0program")).exit_code in {126, 127}
 
-    # Files.
-
-    async def test_files_read_as_written(self, sandbox: Sandbox) -> None:
-        assert await sandbox.read("folder/deep/c.bin") == bytes(range(256))
-        await sandbox.write("new/folders/d", b"delta")
-        assert await sandbox.read("new/folders/d") == b"delta"
-        await sandbox.write("new/folders/d", b"")
-        assert await sandbox.read("new/../new/./folders/d") == b""
-        assert (await run(sandbox, "cat", "folder/b.txt")).stdout.head == b"beta\n"
-
-    async def test_large_file(self, sandbox: Sandbox) -> None:
-        content = os.urandom(1_000_000)
-        await sandbox.write("large", content)
-        assert await sandbox.read("large", max_bytes=2_000_000) == content
-        assert await sandbox.read("large", max_bytes=300_000) == content[:300_000]
-
-    async def test_listing(self, sandbox: Sandbox) -> None:
-        assert [(each.name, each.kind) for each in await sandbox.list()] == [("a.txt", "file"), ("folder", "dir")]
-        (file,) = [each for each in await sandbox.list("folder") if each.kind == "file"]
-        assert (file.name, file.size_bytes) == ("b.txt", 5)
-
-    async def test_names_that_are_not_text(self, sandbox: Sandbox) -> None:
-        """Bytes that are no UTF-8 come as lone surrogates and go back as they were."""
-        names = ["-rf", "a\nb", "caf\udce9", "ü"]
-        for name in names:
-            await sandbox.write(f"odd/{name}", name.encode("utf-8", "surrogateescape"))
-        assert [each.name for each in await sandbox.list("odd")] == sorted(
-            names, key=lambda name: name.encode("utf-8", "surrogateescape")
-        )
-        assert await sandbox.read("odd/caf\udce9") == b"caf\xe9"
-
-    @pytest.mark.parametrize("path", ["..", "../x", "/etc/passwd", "folder/../../x", "/"])
-    async def test_paths_that_lead_out(self, sandbox: Sandbox, path: str) -> None:
-        with pytest.raises(PermissionError):
-            await sandbox.read(path)
-        with pytest.raises(PermissionError):
-            await sandbox.write(path, b"")
-        with pytest.raises(PermissionError):
-            await sandbox.list(path)
-
-    async def test_errors_of_files_say_what_is_wrong(self, sandbox: Sandbox) -> None:
-        with pytest.raises(FileNotFoundError, match="missing"):
-            await sandbox.read("missing")
-        with pytest.raises(IsADirectoryError):
-            await sandbox.read("folder")
-        with pytest.raises(IsADirectoryError):
-            await sandbox.write("folder", b"")
-        with pytest.raises(NotADirectoryError):
-            await sandbox.list("a.txt")
-        with pytest.raises(NotADirectoryError):
-            await sandbox.write("a.txt/b", b"")
-        with pytest.raises(FileNotFoundError):
-            await sandbox.list("missing")
-
-    @pytest.mark.parametrize("path", ["a\0b", "\ud800", "x" * 300, "x/" * 3000, ""])
-    async def test_names_no_file_can_have(self, sandbox: Sandbox, path: str) -> None:
-        with pytest.raises(OSError, match="Errno"):
-            await sandbox.read(path)
-        assert (await run(sandbox, "true")).exit_code == 0
-
-    async def test_file_over_the_limit_is_refused(self, provider: SandboxProvider) -> None:
-        limits = SandboxLimits(file_bytes=100_000)
-        async with await provider.lease(SandboxSpec(limits=limits), patience()) as sandbox:
-            with pytest.raises(OSError, match=r"(?i)large"):
-                await sandbox.write("f", bytes(700_000))
-            await sandbox.write("f", bytes(100_000))
-
-    async def test_snapshot_is_every_file_by_hash(self, sandbox: Sandbox) -> None:
-        blobs = InMemoryBlobs()
-        large = os.urandom(700_000)
-        await sandbox.write("empty", b"")
-        await sandbox.write("large", large)
-        snapshot = await sandbox.snapshot(blobs)
-        assert {path: blobs.get(spill.sha256) for path, spill in snapshot.items()} == {
-            "a.txt": b"alpha\n",
-            "empty": b"",
-            "folder/b.txt": b"beta\n",
-            "folder/deep/c.bin": bytes(range(256)),
-            "large": large,
-        }
-        assert snapshot["large"].size_bytes == len(large)
-
-    async def test_snapshot_beyond_its_limit_is_refused(self, sandbox: Sandbox) -> None:
-        """What is beyond it is never all read; the sandbox can be used as before."""
-        await sandbox.write("large", bytes(700_000))
-        for limit in (SnapshotLimit(files=3), SnapshotLimit(total_bytes=700_000)):
-            with pytest.raises(OSError, match="the workspace has more than") as refused:
-                await sandbox.snapshot(InMemoryBlobs(), limit=limit)
-            assert refused.value.errno == errno.EFBIG
-        assert len(await sandbox.snapshot(InMemoryBlobs(), limit=SnapshotLimit(files=4))) == 4
-
     # Kept processes.
 
     async def test_kept_process_answers_in_order(self, sandbox: Sandbox) -> None:
@@ -376,113 +218,6 @@ class SandboxContract:
             with pytest.raises(ValueError, match="line"):
                 await process.request(b"two\nlines", patience())
             assert await process.request(b"one", patience()) == b"one"
-
-    # Background processes.
-
-    async def test_background_process_streams_both_ways(self, sandbox: Sandbox) -> None:
-        """All bytes come as they went, while commands run beside it; the end of its input ends it."""
-        async with await sandbox.spawn(["cat"], deadline=patience()) as process:
-            for piece in (b"one", b"\xff\x00two\n", bytes(range(256))):
-                await process.write(piece, patience())
-                assert await _read(process, len(piece)) == piece
-            assert process.alive
-            assert (await run(sandbox, "echo", "beside")).stdout.head == b"beside\n"
-            await process.close_stdin()
-            await process.close_stdin()
-            assert await process.read(patience()) is None
-            assert await process.wait(patience()) == 0
-            assert not process.alive
-            assert await process.read(patience()) is None
-            with pytest.raises(ProcessDied):
-                await process.write(b"late", patience())
-
-    async def test_background_output_is_kept_after_the_end(self, sandbox: Sandbox) -> None:
-        async with await sandbox.spawn(["echo", "hello"], deadline=patience()) as process:
-            assert await process.wait(patience()) == 0
-            assert await _read(process, 6) == b"hello\n"
-            assert await process.read(patience()) is None
-        async with await sandbox.spawn(["cat", "b.txt"], deadline=patience(), cwd="folder") as process:
-            assert await _read(process, 5) == b"beta\n"
-        async with await sandbox.spawn(["printenv", "GIVEN"], deadline=patience(), env={"GIVEN": "x"}) as process:
-            assert await _read(process, 2) == b"x\n"
-
-    async def test_background_exit_codes(self, sandbox: Sandbox) -> None:
-        """One that cannot be started has ended when it is there, and says why on its stderr."""
-        async with await sandbox.spawn(["false"], deadline=patience()) as process:
-            assert await process.wait(patience()) == 1
-        async with await sandbox.spawn(["no-such-program"], deadline=patience()) as process:
-            assert not process.alive
-            assert await process.wait(patience()) == 127
-            piece = await process.read(patience())
-            assert piece is not None
-            assert piece[0] == "err"
-            assert b"no-such-program" in piece[1]
-            assert await process.read(patience()) is None
-        async with await sandbox.spawn(["pwd"], deadline=patience(), cwd="missing") as process:
-            assert await process.wait(patience()) == 126
-
-    async def test_what_is_not_read_is_held_back(self, sandbox: Sandbox) -> None:
-        """A process whose output nobody reads takes no more input, and goes on when somebody does."""
-        content = os.urandom(3_000_000)
-        async with await sandbox.spawn(["cat"], deadline=patience()) as process:
-            writing = asyncio.ensure_future(process.write(content, patience()))
-            soon = Deadline.after(0.3, "a look")
-            with pytest.raises(DeadlineReached) as reached:
-                await process.wait(soon)
-            assert reached.value.deadline is soon
-            assert not writing.done()
-            assert await _read(process, len(content)) == content
-            await writing
-
-    async def test_reader_out_of_time_loses_nothing(self, sandbox: Sandbox) -> None:
-        """Nor does one that is cancelled."""
-        async with await sandbox.spawn(["cat"], deadline=patience()) as process:
-            soon = Deadline.after(0.05, "a look")
-            with pytest.raises(DeadlineReached) as reached:
-                await process.read(soon)
-            assert reached.value.deadline is soon
-            reading = asyncio.ensure_future(process.read(patience()))
-            await asyncio.sleep(0)
-            reading.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await reading
-            await process.write(b"there", patience())
-            assert await _read(process, 5) == b"there"
-
-    async def test_writer_out_of_time(self, sandbox: Sandbox) -> None:
-        """The very object that fired is named; the process goes on."""
-        async with await sandbox.spawn(["cat"], deadline=patience()) as process:
-            soon = Deadline.after(0.3, "a write")
-            with pytest.raises(DeadlineReached) as reached:
-                await process.write(bytes(3_000_000), soon)
-            assert reached.value.deadline is soon
-            assert process.alive
-            assert await process.read(patience()) is not None
-
-    async def test_closing_a_background_process_ends_it(self, sandbox: Sandbox) -> None:
-        """Also for whoever waits for its output."""
-        process = await sandbox.spawn(["sleep", "1000"], deadline=patience())
-        reading = asyncio.ensure_future(process.read(patience()))
-        await asyncio.sleep(0)
-        await process.aclose()
-        await process.aclose()
-        assert not process.alive
-        assert await reading is None
-        assert await process.read(patience()) is None
-        assert await process.wait(patience()) == 137
-        with pytest.raises(ProcessDied):
-            await process.write(b"x", patience())
-        await process.close_stdin()
-        assert (await run(sandbox, "true")).exit_code == 0
-
-    async def test_deadline_of_a_spawn(self, sandbox: Sandbox) -> None:
-        """As for a command: nothing of it runs, and the sandbox goes on."""
-        late = Deadline.after(-1.0, "a start")
-        with pytest.raises(DeadlineReached) as reached:
-            await sandbox.spawn(["cat"], deadline=late)
-        assert reached.value.deadline is late
-        assert (await run(sandbox, "true")).exit_code == 0
-        assert (await sandbox.usage()).processes == 0
 
     # Snapshots taken back, and what the sandbox says of itself.
 

@@ -22,7 +22,8 @@ from pydantic import ValidationError
 
 from agentenv.core.deadline import Deadline, DeadlineReached
 from agentenv.core.lifetime import AsyncResource, finish, first_of
-from agentenv.core.sandbox import BackgroundProcess, Sandbox
+from agentenv.core.sandbox import Sandbox
+from agentenv.core.sandbox_process import BackgroundProcess
 from agentenv.errors import SandboxFault, ended
 from agentenv.toolkit.mcp.description import MOST_TOOLS, DescribedTool, Description
 from agentenv.toolkit.mcp.http import http_client, http_transport

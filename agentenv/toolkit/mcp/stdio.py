@@ -12,7 +12,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from agentenv.core.deadline import Deadline, DeadlineReached
-from agentenv.core.sandbox import BackgroundProcess, ProcessDied
+from agentenv.core.sandbox_process import BackgroundProcess, ProcessDied
 from agentenv.errors import SandboxFault
 from agentenv.toolkit.mcp.lines import Flood, ServerOutput
 
