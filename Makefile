@@ -5,7 +5,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 override DEMO_RUN := runs/demo
 
-.PHONY: help demo test test-all test-docker test-mcp test-vllm check format bench coverage clean bubblewrap model
+.PHONY: help demo test test-all test-sandboxes test-docker test-mcp test-vllm check format bench coverage clean bubblewrap model
 
 help:  ## Say what there is.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -46,6 +46,9 @@ test: bubblewrap $(VENV)/dev model  ## Everything a contributor needs, then lint
 
 test-all: bubblewrap $(VENV)/dev model  ## The slow tests too.
 	HYPOTHESIS_PROFILE=broad $(BIN)/pytest -q -m 'not vllm and not docker and not mcp'
+
+test-sandboxes: bubblewrap $(VENV)/dev  ## The kinds of sandboxes that need no daemon: conformance, the weak ones, a campaign of faults.
+	$(BIN)/pytest -q -m 'sandboxes and not slow' tests/sandboxes tests/campaign
 
 test-docker: $(VENV)/dev model  ## On a Docker Engine of its own (as root): the sandbox tests, and the stacks of compose/.
 	$(BIN)/pytest -q -m docker tests/docker

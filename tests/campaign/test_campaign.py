@@ -53,6 +53,7 @@ async def campaign_of(folder: Path, sandbox: str, *, episodes: int) -> None:
     assert {outcome for account in report.accounts.values() for outcome in account.outcomes} == set(Outcome)
 
 
+@pytest.mark.sandboxes
 @pytest.mark.parametrize("sandbox", WITHOUT_DAEMON)
 async def test_episodes_that_do_their_worst(folder: Path, sandbox: str) -> None:
     await campaign_of(folder, sandbox, episodes=40)
