@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 from agentenv.core.deadline import Deadline
-from agentenv.core.sandbox import Execution, Output, Sandbox
+from agentenv.core.sandbox import Sandbox
 from agentenv.core.tool import ToolContext
-from agentenv.errors import ToolFault
 from agentenv.records.axes import CallStatus
+from agentenv.toolkit import Toolbox
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agentenv_tools.files import MAX_FILE_BYTES, _not_once, files, files_edit, files_list, files_read, files_write
-from agentenv_tools.search import _shown, files_search
-from tests.toolkit.kit import call_one
+from agentenv_tools.search import files_search
+from tests.toolkit.kit import NO_DEADLINE, call_one, calls_of
 
 
 async def put(context: ToolContext, **contents: str | bytes) -> Sandbox:
@@ -32,7 +32,8 @@ def test_names_suit_every_template() -> None:
         "files_edit",
         "files_search",
     ]
-    assert all(tool.needs_sandbox and not tool.parallel for tool in files)
+    assert all(tool.needs_sandbox for tool in files)
+    assert [tool.spec.name for tool in files if tool.parallel] == ["files_list", "files_read", "files_search"]
 
 
 async def test_list_shows_sizes_folders_and_depth(context: ToolContext) -> None:
@@ -206,62 +207,15 @@ async def test_file_too_large_to_edit_is_told(context: ToolContext) -> None:
     assert "too large to edit" in (await call_one(files_edit, context, path="a", old="x", new="y")).text
 
 
-async def test_search_shows_path_line_and_text_in_order(context: ToolContext) -> None:
-    await put(context, b="x = 1\ny = 2\n", a__c="x = 3\n", a__d="nothing", **{"a:1": "X = (9)"})
-    found = await call_one(files_search, context, pattern="x = ")
-    assert found.text == "a/c:1:x = 3\nb:1:x = 1"
-    assert (await call_one(files_search, context, pattern="X = (9)", path="a:1")).text == "a:1:1:X = (9)"
-    assert (await call_one(files_search, context, pattern="x = ", path="a")).text == "a/c:1:x = 3"
-    ignoring = await call_one(files_search, context, pattern="x =", ignore_case=True, path=".")
-    assert ignoring.text == "a/c:1:x = 3\na:1:1:X = (9)\nb:1:x = 1"
-    assert (await call_one(files_search, context, pattern="[yx] = [23]$", regex=True)).text == "a/c:1:x = 3\nb:2:y = 2"
-    assert (await call_one(files_search, context, pattern="absent")).text == "[no matches]"
-    assert (await call_one(files_search, context, pattern="-e")).text == "[no matches]"
-
-
-async def test_search_is_bounded(context: ToolContext) -> None:
-    await put(context, many="needle\n" * 1_000, wide="needle" + "é" * 10_000, binary=b"needle\0")
-    result = await call_one(files_search, context, pattern="needle", max_results=3)
-    assert result.text == "many:1:needle\nmany:2:needle\nmany:3:needle\n[more than 3 matches: narrow the search]"
-    wide = await call_one(files_search, context, pattern="needle", path="wide")
-    assert wide.text.startswith("wide:1:needleééé")
-    assert wide.text.endswith("é...")
-    assert len(wide.text.encode()) < 420
-    assert (await call_one(files_search, context, pattern="needle", path="binary")).text == "[no matches]"
-
-
-async def test_searches_that_cannot_be_are_told(context: ToolContext) -> None:
-    await put(context, a="x")
-    bad = await call_one(files_search, context, pattern="(x", regex=True)
-    assert bad.status is CallStatus.ERROR
-    assert "Unmatched (" in bad.text
-    for path, says in [("nowhere", "no file or folder"), ("..", "not allowed"), ("/etc", "not allowed")]:
-        assert says in (await call_one(files_search, context, pattern="x", path=path)).text
-    for pattern in ("", "a\nb", "a\0", "\ud800"):
-        assert (await call_one(files_search, context, pattern=pattern)).status is CallStatus.INVALID_ARGUMENTS
-
-
-async def test_search_that_takes_too_long_is_stopped(context: ToolContext) -> None:
-    """A pattern with exponential cost costs the sandbox its time limit and the harness nothing."""
-    await put(context, a=("a" * 40 + "b\n") * 20_000)
-    arguments = {"pattern": r"^(a*)(a*)\1\2\1b$", "regex": True}
-    result = await files_search.call(arguments, context, Deadline.after(3.3, "episode"))
-    assert result.status is CallStatus.TIMEOUT
-    assert result.text == "[stopped: the search took too long; narrow it]"
-
-
-async def test_search_without_its_programs_is_a_fault() -> None:
-    nothing = Output(head=b"")
-    missing = Execution(
-        exit_code=127,
-        timed_out=False,
-        stdout=nothing,
-        stderr=Output(head=b"no grep\n", total_bytes=8),
-        duration_s=0.0,
-        killed=0,
-    )
-    with pytest.raises(ToolFault, match="the sandbox has no grep"):
-        _shown(missing, 1)
+async def test_reads_of_one_turn_run_at_once_and_those_before_a_write_are_done_before_it(context: ToolContext) -> None:
+    """What is read beside a write is decided by the order of the calls, and so is the order of the results."""
+    await put(context, a="old")
+    read = ("files_read", {"path": "a"})
+    write = ("files_write", {"path": "a", "content": "new"})
+    calls = calls_of(read, read, write, read, ("files_search", {"pattern": "new"}))
+    results = await Toolbox(files).run(calls, context=context, deadline=NO_DEADLINE, refuse_after=None)
+    assert [result.text for result in results] == ["old", "old", "Wrote 3 bytes to a.", "new", "a:1:new"]
+    assert [result.call_id for result in results] == [call.id for call in calls]
 
 
 async def test_list_of_what_is_no_folder_is_told(context: ToolContext) -> None:
@@ -275,4 +229,3 @@ async def test_odd_file_names_are_shown_as_escapes(context: ToolContext) -> None
     await sandbox.run(command, deadline=Deadline("test"), timeout_s=10)
     listed = (await call_one(files_list, context)).text
     assert listed.splitlines() == ["a\\xffb 0", "plain 6", "two\\nlines 6"]
-    assert (await call_one(files_search, context, pattern="needle")).text == "plain:1:needle\ntwo\\nlines:1:needle"

@@ -23,7 +23,7 @@ _MAX_PLACES = 20
 _SUFFIX = {"dir": "/", "link": "@"}
 
 
-@tool(needs_sandbox=True, example={"path": "."})
+@tool(needs_sandbox=True, parallel=True, example={"path": "."})
 async def files_list(context: ToolContext, path: str = ".", depth: Annotated[int, Meta(ge=1, le=8)] = 1) -> Result:
     """List a folder of the workspace: sizes in bytes, folders with "/", links with "@".
 
@@ -42,7 +42,7 @@ async def files_list(context: ToolContext, path: str = ".", depth: Annotated[int
     return Result(text="\n".join(lines) or "[the folder is empty]")
 
 
-@tool(needs_sandbox=True, example={"path": "README.md", "first_line": 1, "last_line": 40})
+@tool(needs_sandbox=True, parallel=True, example={"path": "README.md", "first_line": 1, "last_line": 40})
 async def files_read(
     path: str,
     context: ToolContext,
