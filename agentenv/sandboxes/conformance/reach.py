@@ -83,7 +83,7 @@ async def write_outside(bench: Bench) -> Finding:
         names = {things.folder: "a folder of this machine", mine[1][0]: "a file of this machine"}
     return found(
         [f"{names.get(path, path)} can be written" for path in written],
-        f"{len(_FOLDERS) + len(_FILES)} places of the system, and a folder and a file that everybody may write",
+        f"{len(_FOLDERS) + len(_FILES)} places of the system, a folder and a file that everybody may write: all refused",
     )
 
 
@@ -178,7 +178,7 @@ async def unix_sockets(bench: Bench) -> Finding:
         names = {things.socket: "one in a folder of this machine", f"\0{things.abstract}": "one without a path"}
     return found(
         [f"{names.get(path, path)} can be connected to" for path in reached],
-        f"{len(_SOCKETS)} that services have, one that everybody may connect to, one without a path",
+        f"{len(_SOCKETS)} that services have, one that everybody may connect to, one without a path: all refused",
     )
 
 

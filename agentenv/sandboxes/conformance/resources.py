@@ -203,15 +203,15 @@ def fill(folders: list[str], files: int, size: int, most: int = 0) -> dict[str, 
     return results
 
 
-async def _filled(sandbox: Sandbox, folders: list[str], *, limit: int) -> Finding:
-    """Try to write twelve MiB into each, under a limit in bytes."""
-    results = await ask(sandbox, fill, folders=folders, files=6, size=2 * _MIB)
+async def _filled(sandbox: Sandbox, folders: dict[str, str], *, limit: int) -> Finding:
+    """Try to write twelve MiB into each folder, under a limit in bytes; their names are for the evidence."""
+    results = await ask(sandbox, fill, folders=list(folders), files=6, size=2 * _MIB)
     breaches = [
-        f"{folder} took {result['mib']} MiB, the limit being {limit // _MIB}"
+        f"{folders[folder]} took {result['mib']} MiB, the limit being {limit // _MIB}"
         for folder, result in results.items()
         if not result["why"] or result["mib"] * _MIB > limit
     ]
-    seen = [f"{folder}: {result['mib']} MiB, then: {result['why']}" for folder, result in results.items()]
+    seen = [f"{folders[folder]}: {result['mib']} MiB, then: {result['why']}" for folder, result in results.items()]
     return found(breaches, "; ".join(seen))
 
 
@@ -219,9 +219,7 @@ async def tmp_fill(bench: Bench) -> Finding:
     """The folder for temporary files takes no more than its size."""
     async with bench.sandbox() as sandbox:
         place = await ask(sandbox, temporary_folder)
-        finding = await _filled(sandbox, [place], limit=LIMITS.tmp_bytes)
-    # A path of the host is nothing for a report.
-    return Finding(holds=finding.holds, evidence=finding.evidence.replace(place, "it"))
+        return await _filled(sandbox, {place: "it"}, limit=LIMITS.tmp_bytes)
 
 
 def temporary_folder() -> str:
@@ -234,7 +232,7 @@ def temporary_folder() -> str:
 async def dev_shm_fill(bench: Bench) -> Finding:
     """/dev/shm and /dev have a size, or cannot be written."""
     async with bench.sandbox() as sandbox:
-        return await _filled(sandbox, ["/dev/shm", "/dev"], limit=LIMITS.tmp_bytes)
+        return await _filled(sandbox, {"/dev/shm": "/dev/shm", "/dev": "/dev"}, limit=LIMITS.tmp_bytes)
 
 
 def write_file(size: int) -> dict[str, Any]:
@@ -268,9 +266,9 @@ async def workspace_fill_many_files(bench: Bench) -> Finding:
     """All files of the workspace together are no larger than its size; what is removed gives room."""
     limit = 6 * _MIB
     async with bench.sandbox(with_limits(workspace_bytes=limit)) as sandbox:
-        finding = await _filled(sandbox, ["."], limit=limit)
+        finding = await _filled(sandbox, {".": "the workspace"}, limit=limit)
         await sandbox.write("room", bytes(1 << 20))
-    return Finding(holds=finding.holds, evidence=finding.evidence.replace(".:", "the workspace:", 1))
+    return finding
 
 
 async def inode_fill(bench: Bench) -> Finding:
