@@ -48,7 +48,7 @@ from agentenv.sandboxes.workspaces import marked
 _PROGRAMS = f"{SEARCH_PATH}:/usr/sbin:/sbin"
 _SUPERVISOR = "/run/supervisor.zip"
 _SHARED_MEMORY_BYTES = 16 << 20
-_STREAM_BYTES = 1 << 20
+_STREAM_BYTES = 1 << 18
 
 
 class BwrapLauncher(Launcher):

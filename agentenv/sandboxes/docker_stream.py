@@ -20,7 +20,7 @@ _STDOUT, _STDERR = 1, 2
 _PREFIX = struct.Struct(">BxxxI")
 """Which stream a frame belongs to, and the bytes that follow."""
 _MOST_HEAD = 1 << 16
-_STREAM_BYTES = 1 << 20
+_STREAM_BYTES = 1 << 18
 _LAST_WORDS = 2000
 
 

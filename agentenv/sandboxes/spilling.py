@@ -7,7 +7,7 @@ import asyncio
 from agentenv.core.blobs import BlobSink, BlobWriter
 from agentenv.records.messages import Spill
 
-_BATCH = 1 << 20
+_BATCH = 1 << 19
 """Bytes that are collected for one visit to the disk: a thread costs more than the writing."""
 
 

@@ -24,7 +24,7 @@ from agentenv.sandboxes.workspaces import marked
 if TYPE_CHECKING:
     from agentenv.sandboxes.warden.settings import Settings
 
-_STREAM_BYTES = 1 << 20
+_STREAM_BYTES = 1 << 18
 
 
 class WardenLauncher(Launcher):

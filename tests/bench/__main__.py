@@ -9,13 +9,13 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
-from tests.bench import cpu, history, memory, rate, tokens
+from tests.bench import cpu, history, memory, rate, sandboxes, tokens
 from tests.bench.scale import FULL, TINY, Scale
 from tests.bench.table import Row, table
 from tests.bench.workload import Workload, workload
 
 SECTIONS: Mapping[str, Callable[[Workload, Scale], Awaitable[list[Row]]]] = {
-    module.SECTION: module.measure for module in (cpu, history, tokens, memory, rate)
+    module.SECTION: module.measure for module in (cpu, history, tokens, memory, rate, sandboxes)
 }
 
 

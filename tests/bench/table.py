@@ -11,7 +11,7 @@ class Row:
     """One figure."""
 
     name: str
-    value: float
+    value: float = 0.0
     unit: str = "x"
     digits: int = 2
     limit: float | None = None
@@ -20,6 +20,8 @@ class Row:
     """Whether the limit is a floor and not a ceiling."""
     section: str
     """`--only SECTION` makes it again."""
+    absent: str = ""
+    """Why there is no figure here; empty if there is one."""
 
     @property
     def verdict(self) -> str:
@@ -34,7 +36,8 @@ class Row:
         sign = "≥" if self.at_least else "≤"
         target = "" if self.limit is None else f"{sign} {self.limit:g} {self.unit}"
         command = f"python -m tests.bench --only {self.section}"
-        return self.name, f"{self.value:.{self.digits}f} {self.unit}", target, self.verdict, f"`{command}`"
+        measured = self.absent or f"{self.value:.{self.digits}f} {self.unit}".rstrip()
+        return self.name, measured, target.rstrip(), self.verdict, f"`{command}`"
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tests.bench import sandboxes
 from tests.bench.__main__ import SECTIONS, bench
 from tests.bench.scale import TINY
 from tests.bench.table import Row, table
@@ -13,7 +14,9 @@ from tests.bench.timing import Costs
 async def test_every_section_gives_its_rows() -> None:
     rows = await bench(list(SECTIONS), TINY)
     assert {row.section for row in rows} == set(SECTIONS)
-    assert sum(row.limit is not None for row in rows) == 6
+    assert sum(row.limit is not None and row.section != sandboxes.SECTION for row in rows) == 6
+    for kind in ("bwrap", "namespaces"):
+        assert sum(row.limit is not None and row.name.startswith(f"{kind}:") for row in rows) == 4
     assert all(math.isfinite(row.value) for row in rows)
     written = table(rows)
     assert all(f"--only {name}" in written for name in SECTIONS)
