@@ -12,7 +12,15 @@ if TYPE_CHECKING:
     from agentenv.sandboxes.conformance.check import Check
     from agentenv.sandboxes.conformance.report import Tried
 
-EXTRAS = {"local": "xllamacpp", "parquet": "pyarrow", "tiktoken": "tiktoken"}
+EXTRAS = {
+    "code": ("pydantic-monty", "pydantic_monty"),
+    "docker": ("docker", "docker"),
+    "local": ("xllamacpp", "xllamacpp"),
+    "mcp": ("mcp", "mcp"),
+    "parquet": ("pyarrow", "pyarrow"),
+    "tiktoken": ("tiktoken", "tiktoken"),
+}
+"""Extra to the package that it brings, and the module that is imported of it."""
 
 _WIDTH = 10
 
@@ -42,21 +50,28 @@ def doctor(
     import platform
 
     print(f"python {platform.python_version()} on {platform.platform()}")
-    for extra, package in EXTRAS.items():
-        print(f"extra   {extra:<{_WIDTH}} {_installed(package)}")
+    for extra, (package, module) in EXTRAS.items():
+        print(f"extra   {extra:<{_WIDTH}} {_installed(package, module)}")
     broken = run(_sandboxes())
     print(f"model   {'smollm2':<{_WIDTH}} {_model()}")
     if broken:
         raise typer.Exit(1)
 
 
-def _installed(package: str) -> str:
+def _installed(package: str, module: str) -> str:
+    """Say which version there is, proven by importing it."""
+    from importlib import import_module
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        return f"{package} {version(package)}"
+        found = f"{package} {version(package)}"
     except PackageNotFoundError:
         return f"missing: pip install {package}"
+    try:
+        import_module(module)
+    except ImportError as error:
+        return f"{found} is installed and cannot be loaded: {error}"
+    return found
 
 
 async def _sandboxes() -> bool:

@@ -89,7 +89,12 @@ class LlamaEngine:
         try:
             import xllamacpp
         except ImportError as error:
-            raise ConfigError("The policy llamacpp needs the package xllamacpp: pip install xllamacpp.") from error
+            if isinstance(error, ModuleNotFoundError):
+                raise ConfigError("The policy llamacpp needs the package xllamacpp: pip install xllamacpp.") from error
+            raise ConfigError(
+                f"The package xllamacpp is installed and cannot be loaded: {ended(error)} Install the system library "
+                "it misses (Debian, Ubuntu: apt-get install libgomp1)."
+            ) from error
         _check_gguf(settings.model_path)
         binding: Any = xllamacpp  # a compiled module without types
         folder = Path(tempfile.mkdtemp(prefix="agentenv-llama-"))  # mode 0700: nobody else can reach the listener

@@ -82,7 +82,8 @@ class NamespacesLauncher(WardenLauncher):
         return (
             "This machine does not let an ordinary user make namespaces. Allow it: "
             "sysctl kernel.unprivileged_userns_clone=1 or kernel.apparmor_restrict_unprivileged_userns=0; "
-            "in a container, docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined."
+            "in a container, docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined "
+            "--security-opt systempaths=unconfined."
         )
 
     def identity(self) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 import zlib
 from collections.abc import Callable
 from contextlib import closing
@@ -31,6 +32,7 @@ from anyio.from_thread import start_blocking_portal
 
 from tests.cli.engine import engine
 from tests.cli.kit import Cli, check_same, records
+from tests.local.smollm2 import model_path
 
 
 @pytest.fixture
@@ -217,6 +219,22 @@ def test_doctor_proves_what_works_by_starting_it(cli: Cli) -> None:
     assert "model   smollm2" in said.out
     columns = {line[18] for line in said.out.splitlines()[1:]}
     assert columns == {" "}, "what is said stands in one column"
+
+
+def test_a_package_that_is_there_and_cannot_be_loaded_is_said_to_be_that(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Installing it once more would not help."""
+    (tmp_path / "xllamacpp.py").write_text('raise ImportError("libgomp.so.1: cannot open shared object file")')
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "xllamacpp", raising=False)
+    assert "is installed and cannot be loaded: libgomp.so.1: cannot open" in cli("doctor").out
+    said = cli(
+        "collect", "arithmetic", "--policy", "llamacpp", "--model", model_path(), "-n", 1, "--out", tmp_path / "r"
+    )
+    assert said.code == 2
+    assert "cannot be loaded: libgomp.so.1: cannot open shared object file. Install" in said.err
+    assert "pip install" not in said.err
 
 
 def test_doctor_counts_no_sandbox_that_auto_would_not_take(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
