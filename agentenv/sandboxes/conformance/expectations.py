@@ -7,6 +7,7 @@ provider of somebody else's may name any that is known here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -51,7 +52,9 @@ HOLDS = Expectation(what=Expected.HOLDS)
 TOTAL_MEMORY = Weakness(said="the memory of all processes together", fails=("mem_bomb_many",))
 SWAP = Weakness(said="how much of it is swapped out", depends=("mem_bomb_many",))
 PROCESS_COUNT = Weakness(said="the exact number of processes", depends=("fork_bomb",))
-USERS_PROCESSES = Weakness(said="the number of processes is limited for the user as a whole", depends=("fork_bomb",))
+USERS_PROCESSES = Weakness(
+    said="the number of processes is limited for the user as a whole", depends=("fork_bomb", "fork_bomb_renewing")
+)
 DISK = Weakness(
     said="workspace and temporary files are limited by the size of one file only",
     fails=("tmp_fill", "workspace_fill_many_files", "inode_fill"),
@@ -141,7 +144,8 @@ def contradictions(identity: Mapping[str, str]) -> list[str]:
     row = BACKENDS.get(kind, ANY)
     unsaid = [f"it does not say: {weakness.said}" for weakness in row.always if weakness.said not in weak]
     known = (*row.always, *row.sometimes)
-    clauses = [clause for clause in weak.split("; ") if clause and clause != "nothing"]
+    without_reasons = re.sub(r" \([^()]*\)", "", weak)
+    clauses = [clause for clause in without_reasons.split("; ") if clause and clause != "nothing"]
     unknown = [
         f"it says what no check is known for: {clause}"
         for clause in clauses

@@ -83,7 +83,7 @@ async def write_outside(bench: Bench) -> Finding:
         names = {things.folder: "a folder of this machine", mine[1][0]: "a file of this machine"}
     return found(
         [f"{names.get(path, path)} can be written" for path in written],
-        f"{len(_FOLDERS) + len(_FILES)} places of the system, a folder and a file that everybody may write: all refused",
+        f"{len(_FOLDERS) + len(_FILES)} places of the system, a folder and a file open to everybody: all refused",
     )
 
 
