@@ -14,6 +14,8 @@ MODES = sys.argv[1:]
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 NONE = {"type": "object", "properties": {}}
 STRUCTURED = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+ENDLESS = {"type": "object", "properties": {"n": {"type": "string", "pattern": "^(a+)+$"}}}
+"""Matching it takes exponential time."""
 STATE = {"counted": 0, "cancelled": [], "waiting": []}
 
 
@@ -38,7 +40,7 @@ TOOLS = [
     tool("nonsense"),
     tool("media"),
     tool("structured", outputSchema=STRUCTURED),
-    tool("breaks_schema", outputSchema=STRUCTURED),
+    tool("breaks_schema", outputSchema=ENDLESS),
     tool("changes_tools"),
     tool("closes_stdout"),
     tool("late", {"type": "object", "properties": {"n": {"type": "integer"}}}, annotations={"idempotentHint": True}),
@@ -148,7 +150,9 @@ CALLS = {
     "nonsense": lambda call, arguments: send(id=call, result={"content": "not a list"}),
     "media": media,
     "structured": lambda call, arguments: send(id=call, result={"content": [], "structuredContent": {"n": 3}}),
-    "breaks_schema": lambda call, arguments: send(id=call, result={"content": [], "structuredContent": {"n": "x"}}),
+    "breaks_schema": lambda call, arguments: send(
+        id=call, result={"content": [], "structuredContent": {"n": "a" * 40 + "!"}}
+    ),
     "changes_tools": changes_tools,
     "closes_stdout": closes_stdout,
     "late": late,
