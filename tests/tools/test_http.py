@@ -11,6 +11,7 @@ import ipaddress
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from encodings.aliases import aliases as ALIASES
 from typing import Any
 
 import pytest
@@ -20,8 +21,12 @@ from agentenv.errors import ConfigError
 from agentenv.records.axes import CallStatus
 from agentenv.records.messages import ToolResult
 from agentenv.toolkit import FunctionTool, Toolbox
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentenv_tools.http import SAFE_METHODS, http, http_tool
+from agentenv_tools.http_exchange import Reply
+from agentenv_tools.http_shown import shown
 from tests.policies.tls import CERTIFICATE
 from tests.toolkit.kit import NO_DEADLINE, InMemoryBlobs, call_one, calls_of, make_context
 
@@ -215,10 +220,13 @@ async def test_redirects_that_go_round_end(context: ToolContext) -> None:
     assert "more than 5 redirects" in result.text
 
 
-async def test_a_redirect_to_a_file_or_nowhere_is_told(context: ToolContext) -> None:
-    async with serving(lambda _: answer(b"", "Location: file:///etc/passwd", status="302 Found")) as server:
+@pytest.mark.parametrize("location", ["file:///etc/passwd", "http://[", "http://a.test:x/", "http://me:pw@a.test/"])
+async def test_a_redirect_to_a_file_or_nowhere_is_told(context: ToolContext, location: str) -> None:
+    """As the server's error: nothing was wrong with the arguments."""
+    async with serving(lambda _: answer(b"", f"Location: {location}", status="302 Found")) as server:
         result = await ask(server.tool(), context, f"http://a.test:{server.port}/")
-    assert "is no address that starts with http://" in result.text
+    assert result.status is CallStatus.ERROR
+    assert "a redirect leads to what is no address" in result.text
 
 
 async def test_a_body_is_read_up_to_its_limit_and_no_further(context: ToolContext) -> None:
@@ -261,11 +269,27 @@ async def test_text_over_the_cap_is_kept_whole(context: ToolContext) -> None:
 
 
 async def test_an_unknown_or_absurd_charset_is_utf_8(context: ToolContext) -> None:
-    for charset in ("nonsense", "zlib_codec", "\xff"):
+    for charset in ("nonsense", "zlib_codec", "\xff", "unicode_escape", "utf-7"):
         async with serving(
             lambda _, charset=charset: answer(b"ok", f"Content-Type: text/plain; charset={charset}")
         ) as server:
             assert (await ask(server.tool(), context, f"http://a.test:{server.port}/")).text.endswith("\n\nok")
+
+
+@given(st.sampled_from(sorted({*ALIASES, *ALIASES.values()})), st.binary(max_size=300))
+def test_no_charset_makes_anything_but_characters(charset: str, body: bytes) -> None:
+    """For every encoding that Python has and every body: what is shown can be written as UTF-8."""
+    fields = {"content-type": f"text/plain; charset={charset}"}
+    reply = Reply(status=200, reason="OK", url="http://a.test/", headers=fields, body=body, cut=False)
+    shown(reply, InMemoryBlobs()).text.encode()
+
+
+def test_no_charset_takes_long() -> None:
+    """A mebibyte in Python's slowest decoder, which is quadratic, would hold up every episode for minutes."""
+    body = b"a" * (1 << 19) + b"-" + b"b" * (1 << 19)
+    fields = {"content-type": "text/plain; charset=punycode"}
+    reply = Reply(status=200, reason="OK", url="http://a.test/", headers=fields, body=body, cut=False)
+    assert shown(reply, InMemoryBlobs()).text.endswith(body.decode())
 
 
 async def test_a_server_that_takes_its_time_is_a_timeout(context: ToolContext) -> None:

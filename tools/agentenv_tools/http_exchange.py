@@ -114,8 +114,12 @@ class Exchange:
             headers = {name: value for name, value in headers.items() if not name.lower().startswith("content-")}
         if method not in self._limits.methods:
             raise NotReached(f"a redirect asks for {method}, which is not allowed")
-        url = urljoin(request.url, location)
-        if _origin(url) != _origin(request.url):
+        try:
+            url = urljoin(request.url, location)
+            elsewhere = _origin(url) != _origin(request.url)
+        except (Unsendable, ValueError) as error:
+            raise NotReached(f"a redirect leads to what is no address: {visible(str(error))}") from error
+        if elsewhere:
             headers = {name: value for name, value in headers.items() if name.lower() not in _TO_ITS_HOST_ALONE}
         return Request(method, url, headers, body)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import hashlib
-import io
 from email.message import Message
 
 from agentenv.core.blobs import BlobSink
@@ -25,6 +24,16 @@ _FIELDS = (
 )
 """Header fields that are shown."""
 _FIELD_CHARS = 500
+_ENCODINGS = frozenset(
+    {"ascii", "utf-8", "utf-16", "utf-16-le", "utf-16-be", "koi8-r", "koi8-u", "mac-roman", "mac-cyrillic"}
+    | {"gb2312", "gbk", "gb18030", "big5", "big5hkscs", "euc_jp", "iso2022_jp", "shift_jis", "euc_kr"}
+    | {f"iso8859-{part}" for part in range(1, 17)}
+    | {f"cp{page}" for page in (866, 874, 932, 949, *range(1250, 1259))}
+)
+"""Those that pages are written in. Python knows others, of which some take for ever, or make what is no character.
+
+Source: Encoding Standard (WHATWG), section 4.2.
+"""
 
 
 def shown(reply: Reply, blobs: BlobSink) -> Result:
@@ -73,12 +82,11 @@ def _charset(content_type: str) -> str:
     """Give the encoding of text that a content type names, else UTF-8."""
     described = Message()
     described["content-type"] = content_type
-    named = described.get_content_charset("utf-8")
     try:
-        io.TextIOWrapper(io.BytesIO(), encoding=named)  # refuses codecs that make no text
+        named = codecs.lookup(described.get_content_charset("utf-8")).name
     except (LookupError, ValueError):
         return "utf-8"
-    return named
+    return named if named in _ENCODINGS else "utf-8"
 
 
 def _missing(reply: Reply) -> int:
