@@ -23,8 +23,13 @@ Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 _PORTS = frozenset({80, 443})
 _NAME = re.compile(r"(?:\*\.)?(?!-)[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*")
-_TUNNELS_OF_ADDRESSES = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")))
-"""IPv6 addresses that stand for an IPv4 address, which may be any."""
+_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+"""Where IPv6 has its public addresses; outside are some that stand for any IPv4 address. Source: RFC 4291, 2.4."""
+_NOT_PUBLIC = tuple(map(ipaddress.ip_network, ("2002::/16", "2001::/32", "3fff::/20", "168.63.129.16/32")))
+"""What looks public and is not: tunnels to any IPv4 address, what newer registries reserve, a cloud's own services.
+
+Source: RFC 3056, 4380 and 9637; Azure's documentation of that address.
+"""
 
 
 class HostRefused(Exception):
@@ -87,9 +92,9 @@ def is_public(address: Address) -> bool:
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return is_public(address.ipv4_mapped)
-        if any(address in tunnel for tunnel in _TUNNELS_OF_ADDRESSES):
+        if address not in _GLOBAL_UNICAST:
             return False
-    return address.is_global and not address.is_multicast
+    return address.is_global and not address.is_multicast and not any(address in one for one in _NOT_PUBLIC)
 
 
 async def look_up(host: str, port: int) -> list[str]:

@@ -12,6 +12,7 @@ Source: RFC 9110, sections 7.1 and 9.3.6; RFC 9112, section 3.2.
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -32,6 +33,10 @@ _HEAD_BYTES = 1 << 16
 _TOO_LONG = "431 Request Header Fields Too Large\nthe request's head is too long"
 _HEAD_S = 30.0
 _CONNECT_S = 15.0
+_REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([!-~]+) HTTP/1\.[01]")
+"""Method and target. Source: RFC 9112, section 3."""
+_FIELD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*")
+"""No folded line, no bare line end: servers read those in different ways. Source: RFC 9112, section 5."""
 _PIECE = 1 << 16
 _HOP_BY_HOP = frozenset({b"connection", b"proxy-connection", b"keep-alive", b"upgrade", b"te", b"host"})
 """Header fields that are the proxy's to set; with those that begin with ``proxy-``."""
@@ -136,10 +141,12 @@ async def _read_head(stream: Stream) -> tuple[bytes, bytes]:
 def _understand(head: bytes) -> tuple[str, int, bytes | None]:
     """Give host, port, and the head to pass on; None for a tunnel."""
     lines = head.split(b"\r\n")
-    method, _, after = lines[0].partition(b" ")
-    target, _, version = after.rpartition(b" ")
-    if not version.startswith(b"HTTP/1."):
+    asked = _REQUEST_LINE.fullmatch(lines[0])
+    if asked is None:
         raise _Refused("400 Bad Request\nthis is a proxy for HTTP/1.1")
+    if not all(map(_FIELD.fullmatch, lines[1:])):
+        raise _Refused("400 Bad Request\na header field is malformed")
+    method, target = asked[1], asked[2]
     try:
         text = target.decode("ascii")
         url = urlsplit(f"//{text}" if method == b"CONNECT" else text)
@@ -156,7 +163,7 @@ def _understand(head: bytes) -> tuple[str, int, bytes | None]:
 def _forwarded(method: bytes, path: str, query: str, authority: str, fields: list[bytes]) -> bytes:
     """Write the head anew: the host that was checked is the one that is named, and only one request is served."""
     target = f"{path}?{query}" if query else path
-    kept = [field for field in fields if not _is_ours(field.partition(b":")[0].strip().lower())]
+    kept = [field for field in fields if not _is_ours(field.partition(b":")[0].lower())]
     ours = [b"%b %b HTTP/1.1" % (method, target.encode()), b"Host: " + authority.encode(), b"Connection: close"]
     return b"\r\n".join([*ours, *kept]) + b"\r\n\r\n"
 

@@ -22,6 +22,7 @@ class EgressLink:
         self._proxy = proxy
         self._streams: dict[int, _Carried] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
         self._listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def open(self) -> int:
@@ -41,6 +42,7 @@ class EgressLink:
 
     async def aclose(self) -> None:
         """End every connection. May be called twice."""
+        self._closed = True
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -55,6 +57,8 @@ class EgressLink:
         what, carried = text(answer.fields, "what"), number(answer.fields, "connection")
         if what == b"listening":
             self._listening.set_result(number(answer.fields, "n"))
+        elif self._closed:
+            return
         elif what == b"open":
             self._streams[carried] = stream = _Carried(self, carried)
             task = asyncio.ensure_future(self._serve(carried, stream))

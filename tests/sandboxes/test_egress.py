@@ -163,6 +163,22 @@ time.sleep(1000)
         (b"CONNECT [::1]:80 HTTP/1.1", b"403"),
         (b"GET http://allowed.test@other.test/ HTTP/1.1", b"403"),
         (b"X" * 100_000, b"431"),
+        (b"GET\nHost:other.test http://allowed.test/ HTTP/1.1", b"400"),
+        (b"GET http://allowed.test/ HTTP/1.1 x HTTP/1.1", b"400"),
+        (b"GET http://allowed.test/\x0bx HTTP/1.1", b"400"),
+        (b" http://allowed.test/ HTTP/1.1", b"400"),
+        *(
+            (b"GET http://allowed.test/ HTTP/1.1\r\n" + fields, b"400")
+            for fields in (
+                b"X: a\nHost: other.test",
+                b"X: a\rHost: other.test",
+                b"X: a\r\n Host: other.test",
+                b"Host : other.test",
+                b"\x0bHost: other.test",
+                b"X: a\0",
+                b"X",
+            )
+        ),
     ],
 )
 async def test_nonsense_is_refused(sandbox, request_head, status):
@@ -199,7 +215,8 @@ class Loopback:
     [
         "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "224.0.0.1",
         "255.255.255.255", "192.0.2.1", "::1", "fe80::1", "fc00::1", "fd00:ec2::254", "::ffff:127.0.0.1",
-        "::ffff:169.254.169.254", "64:ff9b::7f00:1", "2002:7f00:1::", "ff02::1", "::",
+        "::ffff:169.254.169.254", "64:ff9b::7f00:1", "2002:7f00:1::", "ff02::1", "::", "::127.0.0.1",
+        "::ffff:0:127.0.0.1", "fec0::1", "5f00::1", "3fff::1", "168.63.129.16",
     ],
 )  # fmt: skip
 async def test_names_that_lead_to_what_is_not_public_are_refused(address):
