@@ -27,6 +27,7 @@ _START_S = 60.0
 _CLOSE_S = 60.0
 _AT_ONCE = 4
 """Warm sandboxes that start at the same time: more would only take time from those that are waited for."""
+_CLOSED = "the pool of sandboxes was closed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,11 @@ class _Waiter:
 
     kind: _Kind
     future: asyncio.Future[Sandbox | None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    @property
+    def waits(self) -> bool:
+        """Whether it still does: one that was cancelled leaves the queue only when it runs again."""
+        return not self.future.done()
 
 
 class PooledProvider(SandboxProvider):
@@ -92,13 +98,16 @@ class PooledProvider(SandboxProvider):
 
     async def lease(self, spec: SandboxSpec, deadline: Deadline) -> Sandbox:
         if self._closed:
-            raise SandboxFault.permanent("the pool of sandboxes was closed")
+            raise SandboxFault.permanent(_CLOSED)
         if deadline.passed:
             raise DeadlineReached(f"the deadline of {deadline.name} fired", deadline)
         kind = _Kind(spec.limits, spec.network)
         async with deadline.enforce():
             sandbox = await self._get(kind, spec, deadline)
         self._leased.add(sandbox)
+        if self._closed:  # meanwhile
+            await finish(self._close(sandbox), _CLOSE_S)
+            raise SandboxFault.permanent(_CLOSED)
         self._fill(kind)
         return PooledSandbox(sandbox, self._close)
 
@@ -106,13 +115,15 @@ class PooledProvider(SandboxProvider):
         """End the starts, close every sandbox, and the inner provider."""
         self._closed = True
         for waiter in self._waiters:
-            waiter.future.set_exception(SandboxFault("the pool of sandboxes was closed"))
+            if waiter.waits:
+                waiter.future.set_exception(SandboxFault.permanent(_CLOSED))
         self._waiters.clear()
         await finish(self._end(), _CLOSE_S)
 
     async def _end(self) -> None:
-        for task in list(self._starting):
-            task.cancel()
+        for task, kind in self._starting.items():
+            if kind is not None:
+                task.cancel()
         await self.ready()
         warm = [sandbox for sandboxes in self._warm.values() for sandbox in sandboxes]
         self._warm.clear()
@@ -131,12 +142,13 @@ class PooledProvider(SandboxProvider):
                 if await self._dress(warm, spec):
                     return warm
             except BaseException:
-                if warm is not None:
-                    await finish(warm.aclose(), _CLOSE_S)
-                self._free()
+                if warm is None:
+                    self._free()
+                else:
+                    await finish(self._discard(warm), _CLOSE_S)
                 raise
             # It died while it waited; the next one, or a new one, will do.
-            await self._discard(warm)
+            await finish(self._discard(warm), _CLOSE_S)
 
     async def _dress(self, sandbox: Sandbox, spec: SandboxSpec) -> bool:
         """Make a warm sandbox what was asked for; False if it is dead."""
@@ -193,7 +205,7 @@ class PooledProvider(SandboxProvider):
         """Give a slot to who has waited longest, or to nobody."""
         while self._waiters:
             waiter = self._waiters.popleft()
-            if not waiter.future.done():
+            if waiter.waits:
                 waiter.future.set_result(None)
                 return
         self._taken -= 1
@@ -249,11 +261,11 @@ class PooledProvider(SandboxProvider):
             self._free()
             raise
         for waiter in self._waiters:
-            if waiter.kind == kind:
+            if waiter.kind == kind and waiter.waits:
                 self._waiters.remove(waiter)
                 waiter.future.set_result(sandbox)
                 return
         if self._closed or self._waiters:
-            await self._discard(sandbox)
+            await finish(self._discard(sandbox), _CLOSE_S)
         else:
             self._warm.setdefault(kind, []).append(sandbox)

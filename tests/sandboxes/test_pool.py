@@ -10,6 +10,7 @@ from agentenv.core.sandbox import SandboxLimits, SandboxSpec
 from agentenv.errors import ConfigError, SandboxFault
 from agentenv.sandboxes.bwrap import BwrapProvider
 from agentenv.sandboxes.pool import PooledProvider
+from agentenv.sandboxes.pooled import PooledSandbox
 from agentenv.testing.contracts.sandbox import SandboxContract
 from agentenv.testing.contracts.sandbox_calls import patience, run
 from agentenv.testing.sandboxes import InMemoryProvider
@@ -201,6 +202,63 @@ async def test_closing_ends_starts_and_waiting(inner):
     await held.aclose()
     with pytest.raises(SandboxFault, match="closed"):
         await pool.lease(SandboxSpec(), patience())
+
+
+@pytest.mark.parametrize("ticks", range(12))
+@pytest.mark.parametrize("most", [1, 2, None])
+async def test_giving_up_at_any_moment_loses_nothing(inner, ticks, most):
+    """At every await of a lease that waits for a start: the slot is there for the next, and nothing stays open."""
+    async with PooledProvider(inner, warm=1, most=most) as pool:
+        inner.gate.clear()
+        pool.expect(SandboxSpec())
+        giving_up = asyncio.ensure_future(pool.lease(SandboxSpec(files={"f": b"x"}), patience()))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        inner.gate.set()
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        giving_up.cancel()
+        for sandbox in await asyncio.gather(giving_up, return_exceptions=True):
+            if not isinstance(sandbox, BaseException):
+                await sandbox.aclose()
+        await pool.ready()
+        async with await pool.lease(SandboxSpec(), patience()):
+            pass
+    assert inner.open == 0
+
+
+@pytest.mark.parametrize("ticks", range(12))
+@pytest.mark.parametrize("giving_up", [False, True])
+@pytest.mark.parametrize("warm", [0, 1])
+async def test_closing_at_any_moment_leaves_nothing_open(inner, ticks, giving_up, warm):
+    """Whatever leases and starts are under way, or are given up in that moment."""
+    pool = PooledProvider(inner, warm=warm, most=2)
+    inner.gate.clear()
+    leases = [asyncio.ensure_future(pool.lease(SandboxSpec(), patience())) for _ in range(4)]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    inner.gate.set()
+    for _ in range(ticks):
+        await asyncio.sleep(0)
+    if giving_up:
+        leases[ticks % 4].cancel()
+    await pool.aclose()
+    for sandbox in await asyncio.gather(*leases, return_exceptions=True):
+        assert isinstance(sandbox, (SandboxFault, asyncio.CancelledError, PooledSandbox)), repr(sandbox)
+    assert inner.open == 0
+
+
+async def test_nothing_is_leased_by_a_pool_that_was_closed_meanwhile(inner):
+    pool = PooledProvider(inner, warm=0)
+    inner.gate.clear()
+    late = asyncio.ensure_future(pool.lease(SandboxSpec(), patience()))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    await pool.aclose()
+    inner.gate.set()
+    with pytest.raises(SandboxFault, match="closed"):
+        await late
+    assert inner.open == 0
 
 
 @pytest.mark.parametrize(("warm", "most"), [(-1, None), (1, 0)])
