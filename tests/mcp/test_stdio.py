@@ -192,6 +192,7 @@ class TestStarting:
             ("duplicate", "more than one tool called 'twin'"),
             ("huge", "at most 65,536 go into a prompt"),
             ("endless", "its list of tools has no end"),
+            ("heavy", "its list of tools takes more than 16,777,216 bytes"),
             ("no-schema", "has no valid schema"),
         ],
     )

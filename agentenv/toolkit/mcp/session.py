@@ -25,12 +25,14 @@ from agentenv.core.lifetime import AsyncResource, finish, first_of
 from agentenv.core.sandbox import Sandbox
 from agentenv.core.sandbox_process import BackgroundProcess
 from agentenv.errors import SandboxFault, ended
-from agentenv.toolkit.mcp.description import MOST_TOOLS, DescribedTool, Description
+from agentenv.toolkit.mcp.description import MOST_TOOL_BYTES, MOST_TOOLS, DescribedTool, Description
 from agentenv.toolkit.mcp.http import http_client, http_transport
 from agentenv.toolkit.mcp.lines import ServerOutput
 from agentenv.toolkit.mcp.servers import Address, HttpAddress, StdioAddress
 from agentenv.toolkit.mcp.stdio import ProcessTransport
 
+_MOST_LIST_BYTES = MOST_TOOLS * MOST_TOOL_BYTES
+"""Of all pages together: they are held until the last one has come."""
 _CLOSING_S = 5.0
 _LEAVING_S = 1.0
 """For a server to end by itself once its stdin is closed."""
@@ -191,9 +193,13 @@ class Session(AsyncResource):
     async def _tools(self, client: Client) -> list[mcp_types.Tool]:
         tools: list[mcp_types.Tool] = []
         cursor: str | None = None
+        size = 0
         for _ in range(MOST_TOOLS):
             page = await client.list_tools(cursor=cursor)
             tools += page.tools
+            size += len(page.model_dump_json())
+            if size > _MOST_LIST_BYTES:
+                raise Unreachable(f"its list of tools takes more than {_MOST_LIST_BYTES:,} bytes")
             cursor = page.next_cursor
             if not cursor:
                 return tools

@@ -1,7 +1,7 @@
 """A small MCP server without any library, for servers that misbehave: what it does is named by the tool that is called.
 
 Speaks revision 2025-11-25 over stdio. The arguments of the program change what it lists: ``duplicate``, ``huge``,
-``endless``, ``odd-names``, ``other``, ``no-schema``; or how it starts: ``dies``, ``wrong-handshake``.
+``endless``, ``heavy``, ``odd-names``, ``other``, ``no-schema``; or how it starts: ``dies``, ``wrong-handshake``.
 """
 
 import base64
@@ -172,6 +172,10 @@ def initialize(call, params):
 def list_tools(call, params):
     if "endless" in MODES:
         return send(id=call, result={"tools": [tool(f"t{time.monotonic_ns()}")], "nextCursor": "more"})
+    if "heavy" in MODES:
+        return send(
+            id=call, result={"tools": [tool("t", {"type": "object", "title": "x" * 6_000_000})], "nextCursor": "more"}
+        )
     return send(id=call, result={"tools": listed()})
 
 
