@@ -194,6 +194,7 @@ class TestStarting:
             ("endless", "its list of tools has no end"),
             ("heavy", "its list of tools takes more than 16,777,216 bytes"),
             ("no-schema", "has no valid schema"),
+            ("old-schema", "has no valid schema"),
         ],
     )
     async def test_a_server_that_cannot_be_used_is_refused_when_it_is_described(

@@ -109,12 +109,15 @@ async def _check_schemas(description: Description, name: str) -> None:
     Raises:
         ConfigError: Names the tool and the fault.
     """
-    from jsonschema import SchemaError
+    from jsonschema import Draft3Validator, Draft4Validator, SchemaError
     from jsonschema.validators import validator_for
 
     for tool in description.tools:
+        named = validator_for(tool.parameters)
+        # Draft 3 gives some keywords another form, which our check of arguments does not know.
+        validator = Draft4Validator if named is Draft3Validator else named
         try:
-            validator_for(tool.parameters).check_schema(tool.parameters)
+            validator.check_schema(tool.parameters)
         except (SchemaError, RecursionError) as error:
             text = error.message if isinstance(error, SchemaError) else "it is nested too deep"
             raise ConfigError(f"MCP server {name!r}: tool {tool.name!r} has no valid schema: {text:.200}") from error

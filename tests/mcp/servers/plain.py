@@ -1,7 +1,8 @@
 """A small MCP server without any library, for servers that misbehave: what it does is named by the tool that is called.
 
 Speaks revision 2025-11-25 over stdio. The arguments of the program change what it lists: ``duplicate``, ``huge``,
-``endless``, ``heavy``, ``odd-names``, ``other``, ``no-schema``; or how it starts: ``dies``, ``wrong-handshake``.
+``endless``, ``heavy``, ``odd-names``, ``other``, ``no-schema``, ``old-schema``; or how it
+starts: ``dies``, ``wrong-handshake``.
 """
 
 import base64
@@ -14,6 +15,7 @@ MODES = sys.argv[1:]
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 NONE = {"type": "object", "properties": {}}
 STRUCTURED = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+DRAFT_3 = {"$schema": "http://json-schema.org/draft-03/schema#"}
 ENDLESS = {"type": "object", "properties": {"n": {"type": "string", "pattern": "^(a+)+$"}}}
 """Matching it takes exponential time."""
 STATE = {"counted": 0, "cancelled": [], "waiting": []}
@@ -65,6 +67,7 @@ def listed():
         "duplicate": [tool("twin"), tool("twin")],
         "huge": [tool("huge", {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(10000)}})],
         "odd-names": [tool("fs.read/file"), tool("fs_read_file"), tool("x" * 100), tool("echo", TEXT)],
+        "old-schema": [tool("odd", {**NONE, **DRAFT_3, "properties": {"a": {"type": "object", "required": True}}})],
         "no-schema": [tool("odd", {"type": "object", "properties": {"a": {"type": 7}}})],
         "other": [{**tool("echo", TEXT), "description": "Does something else."}, *TOOLS[1:]],
     }
