@@ -35,7 +35,7 @@ def serve_tools(
         from agentenv.toolkit.mcp import serving as _serving
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"Serving tools needs the official MCP SDK, and {error.name} is not installed: pip install 'agentenv[mcp]'"
+            f"Serving tools needs the official MCP SDK, and {error.name} is not installed: pip install 'mcp>=2.3'"
         ) from error
     del _serving
     run(_serve(_chosen(tools or []), http, sandbox, files, output_cap, tool_timeout))

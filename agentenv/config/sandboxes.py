@@ -60,4 +60,5 @@ async def choose_provider(name: str) -> SandboxProvider:
             return provider
         reasons.append(f"{candidate}: {status.detail}")
         await provider.aclose()
-    raise SandboxFault.permanent(f"No sandbox works here. {'; '.join(reasons)}")
+    which = "No sandbox works" if name == "auto" else f"--sandbox {name} does not work"
+    raise SandboxFault.permanent(f"{which} here. {'; '.join(reasons)}")

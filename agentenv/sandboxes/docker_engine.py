@@ -191,7 +191,7 @@ class Engine:
             from docker import APIClient
         except ImportError as error:
             raise SandboxFault.permanent(
-                "the Docker SDK is not installed. Remedy: pip install 'agentenv[docker]'"
+                "the Docker SDK is not installed. Remedy: pip install docker"
             ) from error
         with _explained(f"at {self.url} cannot be asked for its version"):
             client = APIClient(base_url=self.url, version="auto", timeout=_CALL_S)

@@ -154,7 +154,7 @@ async def test_without_the_extra_it_is_unavailable_and_says_what_to_do(
     monkeypatch.setattr("agentenv_tools.code._MODULE", "no_such_interpreter")
     result = await call_one(code, context, code="1")
     assert result.status is CallStatus.UNAVAILABLE
-    assert "pip install 'agentenv[code]'" in result.text
+    assert "pip install 'pydantic-monty>=1.4,<1.5'" in result.text
 
 
 async def test_without_the_workers_program_it_is_unavailable_too(

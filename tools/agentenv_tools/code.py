@@ -36,7 +36,7 @@ _GRACE_S = 1.0
 _NAME = "<code>"
 _UNAVAILABLE = (
     "The tool is unavailable: its interpreter is not installed. Whoever runs this has to install it: "
-    "pip install 'agentenv[code]'"
+    "pip install 'pydantic-monty>=1.4,<1.5'"
 )
 
 

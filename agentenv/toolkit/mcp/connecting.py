@@ -99,7 +99,7 @@ async def _load_sdk() -> None:
         await asyncio.to_thread(importlib.import_module, "agentenv.toolkit.mcp.calling")
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"MCP servers need the official SDK, and {error.name} is not installed: pip install 'agentenv[mcp]'"
+            f"MCP servers need the official SDK, and {error.name} is not installed: pip install 'mcp>=2.3'"
         ) from error
 
 

@@ -174,7 +174,8 @@ def packed(folder: Path) -> bytes:
         OSError: Something in it cannot be read.
     """
     if not folder.is_dir():
-        raise ConfigError(f"The program of an MCP server is a folder, got {str(folder)!r}")
+        what = "it is a file" if folder.exists() else "there is nothing of that name"
+        raise ConfigError(f"The program of an MCP server (--mcp-program) is a folder, got {str(folder)!r}: {what}")
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for path in sorted(folder.rglob("*")):
