@@ -86,7 +86,9 @@ def test_every_option_that_is_named_exists() -> None:
     own |= {"--help", "--version"}
     for path in (README, CHANGELOG):
         lines = [
-            line for line in path.read_text().splitlines() if not re.match(r"vllm |docker compose |.*pip install|.*tests\.bench", line)
+            line
+            for line in path.read_text().splitlines()
+            if not re.match(r"vllm |docker compose |.*pip install|.*tests\.bench", line)
         ]
         named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", "\n".join(lines)))
         assert named <= own, path.name
