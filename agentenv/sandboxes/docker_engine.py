@@ -190,9 +190,7 @@ class Engine:
         try:
             from docker import APIClient
         except ImportError as error:
-            raise SandboxFault.permanent(
-                "the Docker SDK is not installed. Remedy: pip install docker"
-            ) from error
+            raise SandboxFault.permanent("the Docker SDK is not installed. Remedy: pip install docker") from error
         with _explained(f"at {self.url} cannot be asked for its version"):
             client = APIClient(base_url=self.url, version="auto", timeout=_CALL_S)
         # It keeps connections open for each resource it asked for once, and those of a container are never asked again.
