@@ -48,7 +48,7 @@ test-all: bubblewrap $(VENV)/dev model  ## The slow tests too.
 	HYPOTHESIS_PROFILE=broad $(BIN)/pytest -q -m 'not vllm and not docker and not mcp'
 
 test-sandboxes: bubblewrap $(VENV)/dev  ## The kinds of sandboxes that need no daemon: conformance, the weak ones, a campaign of faults.
-	$(BIN)/pytest -q -m 'sandboxes and not slow' tests/sandboxes tests/campaign
+	$(BIN)/pytest -q -m 'sandboxes and not slow' tests/sandboxes tests/campaign tests/cli
 
 test-docker: $(VENV)/dev model  ## On a Docker Engine of its own (as root): the sandbox tests, and the stacks of compose/.
 	$(BIN)/pytest -q -m docker tests/docker

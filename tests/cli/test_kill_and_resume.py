@@ -81,6 +81,7 @@ def test_killed_five_times_and_resumed(tmp_path: Path, tmp: Path) -> None:
     disturb(ARITHMETIC, tmp_path, tmp, tasks=12, kills=5, seed=1)
 
 
+@pytest.mark.sandboxes
 @pytest.mark.timeout(300)
 def test_killed_with_sandboxes_and_compactions(tmp_path: Path, tmp: Path) -> None:
     """Law 11: so too where there are sandboxes to sweep, compactions to repeat, and breaches to attribute."""
@@ -104,7 +105,10 @@ class TestSignals:
 
     @pytest.mark.parametrize(
         ("suite", "number"),
-        [("arithmetic", signal.SIGINT), ("keep-original", signal.SIGTERM)],
+        [
+            ("arithmetic", signal.SIGINT),
+            pytest.param("keep-original", signal.SIGTERM, marks=pytest.mark.sandboxes),
+        ],
         ids=["ctrl-c", "sigterm"],
     )
     def test_interrupted_and_resumed(self, tmp_path: Path, tmp: Path, number: signal.Signals, suite: str) -> None:
@@ -141,6 +145,7 @@ class TestSignals:
         for name, record in so_far.items():
             assert (after[name] == record) == record.done, "what was done is kept, what was cancelled is made anew"
 
+    @pytest.mark.sandboxes
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
     def test_further_signals_do_no_harm(self, tmp_path: Path, tmp: Path, number: signal.Signals) -> None:
         out = tmp_path / "run"

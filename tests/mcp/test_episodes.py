@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from agentenv.config.reading import stored_run
 from agentenv.records.axes import CallStatus, FaultDomain, StopReason
 
 from tests.cli.kit import Cli, records
 from tests.mcp.kit import PLAIN
+
+pytestmark = pytest.mark.mcp
 
 SUITE = Path(__file__).with_name("suites.py")
 DESCRIPTION = Path(__file__).with_name("plain.mcp.json")

@@ -22,6 +22,8 @@ from agentenv.toolkit.mcp.servers import HttpAddress
 
 from tests.mcp.kit import PATIENCE_S, episode
 
+pytestmark = pytest.mark.mcp
+
 
 async def server_at(url: str, *, timeout_s: float = 60.0) -> McpServer:
     described = await describe("remote", HttpAddress(url=url), None, Deadline.after(PATIENCE_S, "describing"))

@@ -27,6 +27,8 @@ from mcp import Client, MCPError, StdioServerParameters
 from tests.cli.kit import Cli
 from tests.mcp.kit import PATIENCE_S, episode
 
+pytestmark = pytest.mark.mcp
+
 SERVE = ["-m", "agentenv", "serve-tools"]
 
 

@@ -20,6 +20,8 @@ from agentenv.toolkit.mcp import mcp_stdio
 from tests.mcp.kit import described_as, episode, plain_server
 from tests.toolkit.kit import calls_of
 
+pytestmark = pytest.mark.mcp
+
 
 async def test_a_server_is_described(sandbox: Sandbox) -> None:
     described = await described_as(sandbox)

@@ -12,6 +12,7 @@ OF_OTHER_KINDS = {
     "test_egress",
     "test_landlock",
     "test_namespaces",
+    "test_pool",
     "test_same_grades",
     "test_unconfined",
 }
