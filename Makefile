@@ -8,7 +8,7 @@ override DEMO_RUN := runs/demo
 .PHONY: help demo test test-all test-sandboxes test-docker test-mcp test-vllm check format bench coverage clean bubblewrap model
 
 help:  ## Say what there is.
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
 
 $(VENV)/pip:
 	$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else f"agentenv needs Python 3.11 to 3.13, {sys.executable} is {sys.version.split()[0]}: make PYTHON=python3.12 …")'
