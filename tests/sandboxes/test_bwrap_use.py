@@ -12,6 +12,17 @@ from agentenv.sandboxes.bwrap import BwrapProvider
 from agentenv.testing.contracts.sandbox_calls import alive, patience, python, shell
 from agentenv.testing.stores import InMemoryBlobs
 
+_LEAVES_A_HEADLESS_DAEMON = """
+import ctypes, os, threading, time
+pid = os.fork()
+if pid == 0:
+    os.setsid()
+    threading.Thread(target=time.sleep, args=(1000,)).start()
+    ctypes.CDLL(None).syscall(60 if os.uname().machine == "x86_64" else 93, 0)
+while ") Z" not in open(f"/proc/{pid}/stat").read():
+    pass
+"""
+
 
 @pytest.fixture
 async def provider():
@@ -135,12 +146,43 @@ async def test_what_it_wrote_before_the_timeout_is_kept(sandbox):
 
 async def test_ends_of_commands_spare_daemons_that_are_only_starting(sandbox):
     """While a process becomes another program, nothing shows whose it is; it is no command's leftover for that."""
-    start = (
-        "read x; n=0; while [ $n -lt 40 ]; do (setsid sh -c 'exec env sleep 1000' &); n=$((n+1)); done; echo all; cat"
-    )
-    kept = await sandbox.start(["sh", "-c", start], deadline=patience())
+    start = "read x; n=0; while [ $n -lt 40 ]; do (setsid sh -c 'exec env sleep 1000' &); n=$((n+1)); done; echo $$"
+    kept = await sandbox.start(["sh", "-c", f"{start}; exec cat"], deadline=patience())
     starting = asyncio.ensure_future(kept.request(b"go", patience()))
     while not starting.done():
         await shell(sandbox, "(setsid sleep 2000 &); true")
-    await shell(sandbox, "(setsid sleep 2000 &); true; sleep 0.2")
-    assert len([line for line in await alive(sandbox) if "(sleep)" in line]) == 40
+    leader = (await starting).decode()
+    await shell(sandbox, "(setsid sleep 2000 &); true")
+    states: list[str] = []
+    while not states or not all("(sleep) S" in state for state in states):
+        states = [line for line in await alive(sandbox) if line.split()[0] != leader]
+        assert len(states) == 40
+
+
+async def test_daemons_without_their_first_thread_end_with_the_command(sandbox):
+    """The kernel shows such a process as a zombie."""
+    done = await python(sandbox, _LEAVES_A_HEADLESS_DAEMON)
+    assert (done.exit_code, done.killed, done.stderr.head) == (0, 1, b"")
+    assert await alive(sandbox) == []
+
+
+async def test_daemons_without_their_first_thread_are_spared_by_other_commands(sandbox):
+    await sandbox.write("daemon.py", _LEAVES_A_HEADLESS_DAEMON.encode())
+    async with await sandbox.spawn("python3 -I daemon.py; echo it is there; cat", deadline=patience()) as process:
+        assert await process.read(patience()) == ("out", b"it is there\n")
+        await shell(sandbox, "(setsid sleep 2000 &); true")
+        assert [line.split()[1:] for line in await alive(sandbox) if "python" in line] == [["(python3)", "Z"]]
+
+
+async def test_daemons_that_cannot_be_stopped_and_have_no_environment_end_with_the_command(sandbox):
+    """One waits for its child of vfork; that one waits in an open. Other jobs' processes live on."""
+    kept = await sandbox.start(["cat"], deadline=patience())
+    done = await shell(
+        sandbox,
+        "mkfifo f; setsid env -i $(command -v python3) -I -c '"
+        'import os; os.posix_spawn("/bin/true", ["true"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 5, "f", 0, 0)])'
+        "' & until grep -q ') D' /proc/$!/stat; do :; done",
+    )
+    assert (done.exit_code, done.killed) == (0, 2)
+    assert [line.split()[1] for line in await alive(sandbox)] == ["(cat)"]
+    assert await kept.request(b"still here", patience()) == b"still here"

@@ -20,7 +20,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+_RUNNING, _UNDECIDED, _NOBODYS = "of a running job", "not to be told yet", "of no running job"
+
 _STOP_PASSES = 3
+_THREADS, _ENV_START, _ENV_END = 17, 47, 48
+"""Places in /proc/PID/stat, counted from the state (proc(5) counts from the pid, two further)."""
+_HEADLESS = b"Z+"
+"""State given to a process whose first thread has ended and others have not; the kernel calls it a zombie."""
+_DEAD = frozenset({b"Z", b"X"})
+_STANDING = frozenset({b"T", b"t", _HEADLESS})
+"""It is on its way to nowhere: what can be told of it can be told now."""
 
 
 def reap() -> list[tuple[int, int]]:
@@ -46,38 +55,57 @@ def childless() -> bool:
 
 
 def unaccounted(leaders: Mapping[int, bytes]) -> list[int]:
-    """Give the living processes that belong to none of the running jobs.
+    """Give the living processes that belong to none of the running jobs, as far as can be told.
 
     Args:
         leaders: First process of each running job to the job's mark.
     """
-    if childless():
-        return []
-    people = _people()
-    verdicts: dict[int, bool] = {}
-    return [pid for pid, (_, _, alive) in people.items() if alive and not _accounted(pid, people, leaders, verdicts)]
+    return [pid for pid, whose in _look(leaders).items() if whose != _RUNNING]
 
 
-def kill_unaccounted(leaders: Mapping[int, bytes]) -> set[int]:
-    """Kill them, and give whom. A dying process may just have forked: call again until there is none.
+class Sweeper:
+    """Kills what belongs to none of the running jobs.
 
-    They are stopped before they are killed: a stopped process forks nothing and holds its place in the limit of
-    processes, so a fork bomb runs out of places.
+    While a process becomes another program it has no environment to look for the mark in. One that was stopped and is
+    still on its way is held, and judged once it stands.
     """
-    doomed: set[int] = set()
-    for _ in range(_STOP_PASSES):
-        found = set(unaccounted(leaders)) - doomed
-        if not found:
-            break
-        send(found, signal.SIGSTOP)
-        doomed |= found
-    if doomed and leaders:
-        # One that was becoming another program had no environment to look for the mark in. Now it has.
-        spared = doomed - set(unaccounted(leaders))
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held: set[int] = set()
+
+    @property
+    def undecided(self) -> bool:
+        """Whether some were stopped of whom it cannot be told yet: sweep again."""
+        return bool(self._held)
+
+    def sweep(self, leaders: Mapping[int, bytes], *, patient: bool = True) -> set[int]:
+        """Kill them, and give whom. A dying process may just have forked: call again until there is none.
+
+        They are stopped before they are killed: a stopped process forks nothing and holds its place in the limit of
+        processes, so a fork bomb runs out of places.
+
+        Args:
+            leaders: First process of each running job to the job's mark.
+            patient: Spare for now those of whom it cannot be told.
+        """
+        stopped = set(self._held)
+        for _ in range(_STOP_PASSES):
+            found = set(unaccounted(leaders)) - stopped
+            if not found:
+                break
+            send(found, signal.SIGSTOP)
+            stopped |= found
+        if not stopped:
+            return stopped
+        now = _look(leaders) if leaders else {}
+        self._held = {pid for pid in stopped if patient and now.get(pid) == _UNDECIDED}
+        spared = {pid for pid in stopped if now.get(pid) == _RUNNING}
         send(spared, signal.SIGCONT)
-        doomed -= spared
-    send(doomed, signal.SIGKILL)
-    return doomed
+        doomed = stopped - self._held - spared
+        send(doomed, signal.SIGKILL)
+        return doomed
 
 
 def kill_everyone() -> None:
@@ -97,61 +125,85 @@ def send(pids: Iterable[int], which: int) -> None:
             continue
 
 
-def _accounted(
-    pid: int, people: Mapping[int, tuple[int, int, bool]], leaders: Mapping[int, bytes], verdicts: dict[int, bool]
-) -> bool:
+def _look(leaders: Mapping[int, bytes]) -> dict[int, str]:
+    """Say of every living process whose it is."""
+    if childless():
+        return {}
+    people = _people()
+    verdicts: dict[int, str] = {}
+    return {pid: _whose(pid, people, leaders, verdicts) for pid, about in people.items() if about[2] not in _DEAD}
+
+
+def _whose(
+    pid: int, people: Mapping[int, tuple[int, int, bytes, bool]], leaders: Mapping[int, bytes], verdicts: dict[int, str]
+) -> str:
     me = os.getpid()
     line: list[int] = []
-    verdict = None
+    verdict: str | None = None
     while verdict is None:
         if pid in leaders or pid not in people:
-            verdict = True  # of a running job; or from outside: no ancestor of it is the supervisor
+            verdict = _RUNNING  # of a running job; or from outside: no ancestor of it is the supervisor
         elif pid in verdicts:
             verdict = verdicts[pid]
         else:
             line.append(pid)
-            parent, session, _ = people[pid]
+            parent, session, state, bare = people[pid]
             # As PID 1, a parent that is gone means an orphan on its way to us.
             if parent == me or (me == 1 and parent > 0 and parent not in people):
-                verdict = session in leaders or _mark(pid) in leaders.values()
+                verdict = _RUNNING if session in leaders else _orphan(pid, leaders, state=state, bare=bare)
             pid = parent
     verdicts.update(dict.fromkeys(line, verdict))
     return verdict
 
 
-def _people() -> dict[int, tuple[int, int, bool]]:
-    """Read (parent, session, whether it is alive) of every process but the supervisor."""
+def _orphan(pid: int, leaders: Mapping[int, bytes], *, state: bytes, bare: bool) -> str:
+    if bare or not leaders:
+        return _NOBODYS
+    environment = _environment(pid, state)
+    at = environment.find(MARK + b"=")
+    if at >= 0 and environment[at + len(MARK) + 1 :].split(b"\0", 1)[0] in leaders.values():
+        return _RUNNING
+    return _NOBODYS if environment or state in _STANDING else _UNDECIDED
+
+
+def _people() -> dict[int, tuple[int, int, bytes, bool]]:
+    """Read (parent, session, state, whether its environment is empty) of every process but the supervisor."""
     me = str(os.getpid())
-    people: dict[int, tuple[int, int, bool]] = {}
+    people: dict[int, tuple[int, int, bytes, bool]] = {}
     for name in os.listdir("/proc"):
         if not name.isdigit() or name == me:
             continue
-        try:
-            fd = os.open(f"/proc/{name}/stat", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            continue
-        try:
-            about = os.read(fd, 1024)
-        except OSError:
-            continue
-        finally:
-            os.close(fd)
-        # The program's name stands in brackets and may hold anything, brackets and blanks included.
-        fields = about[about.rindex(b")") + 2 :].split(maxsplit=4)
-        people[int(name)] = (int(fields[1]), int(fields[3]), fields[0] not in {b"Z", b"X"})
+        about = _read(f"/proc/{name}/stat", 1024)
+        if about:
+            # The program's name stands in brackets and may hold anything, brackets and blanks included.
+            fields = about[about.rindex(b")") + 2 :].split()
+            state = _HEADLESS if fields[0] == b"Z" and fields[_THREADS] != b"1" else fields[0]
+            # Where there is none yet, both ends of it are 0.
+            bare = fields[_ENV_START] == fields[_ENV_END] != b"0"
+            people[int(name)] = (int(fields[1]), int(fields[3]), state, bare)
     return people
 
 
-def _mark(pid: int) -> bytes:
+def _environment(pid: int, state: bytes) -> bytes:
+    """Read that of a process; of one without its first thread, through the others."""
+    if state != _HEADLESS:
+        return _read(f"/proc/{pid}/environ", 1 << 17)
     try:
-        fd = os.open(f"/proc/{pid}/environ", os.O_RDONLY | os.O_CLOEXEC)
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return b""
+    return next(filter(None, (_read(f"/proc/{pid}/task/{thread}/environ", 1 << 17) for thread in threads)), b"")
+
+
+def _read(path: str, most: int) -> bytes:
+    """Read the beginning of a file of /proc; nothing if its process is gone."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""
     try:
-        environment = os.read(fd, 1 << 17)
+        return os.read(fd, most)
     except OSError:
         return b""
     finally:
         os.close(fd)
-    at = environment.find(MARK + b"=")
-    return environment[at + len(MARK) + 1 :].split(b"\0", 1)[0] if at >= 0 else b""

@@ -26,6 +26,8 @@ _SWEEP_S = 0.002
 _PATIENCE_S = 0.25
 """Of killing one by one, before everybody in the sandbox is killed at once; and again of waiting for the dead to leave.
 What has been sent SIGKILL runs no instruction of its own any more, so the end need not wait for it longer."""
+_UNDECIDED_S = 5.0
+"""For a process to become another program, when it is stopped meanwhile; what then cannot be told is killed."""
 _DRAIN_S = 0.1
 """For what is still in the pipes; a process of another job may hold them open."""
 _DRAIN_READS = 32
@@ -145,12 +147,12 @@ class Job:
             return
         now = self.loop.now()
         if self._swept_at == FOREVER:
-            killed = self.loop.sweep()
             late = now - self._dying_since
+            killed, undecided = self.loop.sweep(patient=late < _UNDECIDED_S)
             if killed - self.killed and late > _PATIENCE_S:
                 self.loop.kill_everyone()
             self.killed |= killed
-            if (killed or self._status is None) and late <= 2 * _PATIENCE_S:
+            if undecided or ((killed or self._status is None) and late <= 2 * _PATIENCE_S):
                 self.wake_at = now + _SWEEP_S
                 return
             self._swept_at = now

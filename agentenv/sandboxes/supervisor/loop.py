@@ -35,7 +35,7 @@ class Stopping:
     def on_time(self) -> None:
         """Kill again, or be done."""
         now = self._loop.now()
-        if (self._loop.jobs or self._loop.sweep()) and now < self._since + _STOP_S:
+        if (self._loop.jobs or any(self._loop.sweep())) and now < self._since + _STOP_S:
             self.wake_at = now + _STOP_TICK_S
             return
         self._loop.stopping.discard(self)
@@ -50,6 +50,7 @@ class Loop:
         self.jobs: dict[int, Job] = {}
         self.sources: dict[int, Source] = {}
         self.stopping: set[Stopping] = set()
+        self._sweeper = census.Sweeper()
         self.watches: list[Crowding] = []
         self._source = source
         self._sink = sink
@@ -87,9 +88,10 @@ class Loop:
 
     # Jobs.
 
-    def sweep(self) -> set[int]:
-        """Kill what belongs to no job that may live; give whom."""
-        return census.kill_unaccounted({job.leader: job.mark for job in self.jobs.values() if job.counts})
+    def sweep(self, *, patient: bool = True) -> tuple[set[int], bool]:
+        """Kill what belongs to no job that may live; give whom, and whether others are still to be judged."""
+        leaders = {job.leader: job.mark for job in self.jobs.values() if job.counts}
+        return self._sweeper.sweep(leaders, patient=patient), self._sweeper.undecided
 
     def kill_everyone(self) -> None:
         """Kill every process of the sandbox but this one."""

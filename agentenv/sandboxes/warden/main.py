@@ -114,7 +114,7 @@ def _beside(settings: Settings) -> None:
         ending.register(fd, select.POLLIN)
     ending.poll()
     while not census.childless():
-        census.kill_unaccounted({})
+        census.Sweeper().sweep({})
         census.reap()
         time.sleep(_TICK_S)
     os._exit(0)
