@@ -20,7 +20,6 @@ import asyncio
 import os
 import platform
 import shutil
-import socket
 import subprocess
 from functools import cached_property
 from pathlib import Path
@@ -40,29 +39,22 @@ from agentenv.sandboxes.host_system import (
     system_settings,
 )
 from agentenv.sandboxes.launching import Launch, Launcher
-from agentenv.sandboxes.process_container import ProcessContainer, memory_file, open_this_process
+from agentenv.sandboxes.own_root import ENVIRONMENT, WORKSPACE, shared_memory_bytes
+from agentenv.sandboxes.process_container import ProcessContainer, launched, memory_file, open_this_process
 from agentenv.sandboxes.seccomp import build_filter
 from agentenv.sandboxes.supervised_provider import SupervisedProvider
 from agentenv.sandboxes.workspaces import marked
 
 _PROGRAMS = f"{SEARCH_PATH}:/usr/sbin:/sbin"
 _SUPERVISOR = "/run/supervisor.zip"
-_SHARED_MEMORY_BYTES = 16 << 20
-_STREAM_BYTES = 1 << 18
 
 
 class BwrapLauncher(Launcher):
     """See the module."""
 
     name = "bwrap"
-    workspace_inside = "/workspace"
-    environment = (
-        ("PATH", SEARCH_PATH),
-        ("HOME", "/tmp"),
-        ("TMPDIR", "/tmp"),
-        ("USER", "sandbox"),
-        ("LANG", "C.UTF-8"),
-    )
+    workspace_inside = WORKSPACE
+    environment = ENVIRONMENT
 
     def __init__(self, *, search_path: str = _PROGRAMS) -> None:
         self.uid = os.geteuid() or UNPRIVILEGED_UID
@@ -76,24 +68,10 @@ class BwrapLauncher(Launcher):
     async def launch(self, workspace: Path | None, spec: SandboxSpec, *, lease: Path) -> Launch:
         program = [*self._other_user(), self._program("bwrap", "bubblewrap")]
         await asyncio.to_thread(self._prepare)  # once; later calls find it
-        ours, theirs = socket.socketpair()
-        try:
-            reader, writer = await asyncio.open_unix_connection(sock=ours, limit=_STREAM_BYTES)
-        except BaseException:
-            theirs.close()
-            raise
-        # Nothing is awaited from here on, so that no cancellation comes between a process and who ends it.
-        try:
-            container = self._start(program, workspace, spec, lease, theirs)
-        except BaseException:
-            writer.close()
-            raise
-        finally:
-            theirs.close()
-        return Launch(reader=reader, writer=writer, container=container)
+        return await launched(lambda stream: self._start(program, workspace, spec, lease, stream))
 
     def _start(
-        self, program: list[str], workspace: Path | None, spec: SandboxSpec, lease: Path, stream: socket.socket
+        self, program: list[str], workspace: Path | None, spec: SandboxSpec, lease: Path, stream: int
     ) -> ProcessContainer:
         group = self.cgroups.make(lease.name, spec.limits)
 
@@ -102,7 +80,7 @@ class BwrapLauncher(Launcher):
             whole = [*program, "--info-fd", str(told), *arguments]
             return whole if group is None else group.entering(whole)
 
-        return ProcessContainer.start(command, stream=stream.fileno(), group=group)
+        return ProcessContainer.start(command, stream=stream, group=group)
 
     def _prepare(self) -> None:
         supervisor_zip(interpreter())
@@ -140,7 +118,7 @@ class BwrapLauncher(Launcher):
             *(part for path, target in system_links() for part in ("--symlink", target, path)),
             *(part for path, content in account_files(self.uid).items() for part in data(content, path)),
             *("--proc", "/proc", "--dev", "/dev"),
-            *("--size", str(min(limits.tmp_bytes, _SHARED_MEMORY_BYTES)), "--perms", "1777", "--tmpfs", "/dev/shm"),
+            *("--size", str(shared_memory_bytes(limits)), "--perms", "1777", "--tmpfs", "/dev/shm"),
             *("--size", str(limits.tmp_bytes), "--perms", "1777", "--tmpfs", "/tmp"),
             *("--symlink", "/tmp", "/var/tmp"),
             *_workspace(workspace, limits, self.workspace_inside),

@@ -14,9 +14,6 @@ Traps this file is written around, each found by trying (and each a test):
   end. A container whose harness is dead reads the end of stdin and ends by itself.
 """
 
-# Temporary folders named here are the container's own.
-# ruff: noqa: S108
-
 from __future__ import annotations
 
 import asyncio
@@ -43,8 +40,9 @@ from agentenv.sandboxes.docker_image import (
 )
 from agentenv.sandboxes.docker_leftovers import end_leftovers
 from agentenv.sandboxes.docker_stream import Stream, attach
-from agentenv.sandboxes.host_system import SEARCH_PATH, UNPRIVILEGED_UID, interpreter, system_name
+from agentenv.sandboxes.host_system import UNPRIVILEGED_UID, interpreter, system_name
 from agentenv.sandboxes.launching import Container, Launch, Launcher, MemoryUse
+from agentenv.sandboxes.own_root import ENVIRONMENT, WORKSPACE
 from agentenv.sandboxes.seccomp import build_filter
 from agentenv.sandboxes.supervised_provider import SupervisedProvider
 
@@ -76,14 +74,8 @@ class DockerLauncher(Launcher):
     """See the module. Between launches it keeps its connections to the engine, and what it knows of the image."""
 
     name = "docker"
-    workspace_inside = "/workspace"
-    environment = (
-        ("PATH", SEARCH_PATH),
-        ("HOME", "/tmp"),
-        ("TMPDIR", "/tmp"),
-        ("USER", "sandbox"),
-        ("LANG", "C.UTF-8"),
-    )
+    workspace_inside = WORKSPACE
+    environment = ENVIRONMENT
 
     def __init__(self, *, image: str = HOST, runtime: str | None = None, url: str | None = None) -> None:
         self.uid = os.geteuid() or UNPRIVILEGED_UID

@@ -13,12 +13,12 @@ from typing import Any
 from agentenv.core.sandbox import SandboxLimits
 from agentenv.sandboxes.docker_engine import Image
 from agentenv.sandboxes.docker_leftovers import owner_labels
+from agentenv.sandboxes.own_root import shared_memory_bytes
 
 SAME_KERNEL = frozenset({None, "runc", "crun", "io.containerd.runc.v2"})
 """Runtimes whose containers are processes of the machine's kernel. Others (gVisor, Kata) have a kernel of their own,
 which needs threads in the control group, several for each process, and dies when it gets none."""
 
-_SHARED_MEMORY_BYTES = 16 << 20
 _SIZES = struct.Struct(">II")
 # First program of a container: takes filter and supervisor from stdin, and nothing that comes after them.
 _BOOTSTRAP = """
@@ -121,7 +121,7 @@ class ContainerKind:
             "Memory": memory,
             "MemorySwap": memory,
             "PidsLimit": threads,
-            "ShmSize": min(limits.tmp_bytes, _SHARED_MEMORY_BYTES),
+            "ShmSize": shared_memory_bytes(limits),
             "Ulimits": [{"Name": name, "Soft": 0, "Hard": 0} for name in ("core", "msgqueue")],
         }
 

@@ -15,6 +15,10 @@ SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
 UNPRIVILEGED_UID = 10001
 """User of the sandboxes of a harness that is root: a bare number; no account is needed."""
 
+LANDLOCK_UID, UNCONFINED_UID = 10002, 10003
+"""Of the weak kinds, each its own: their commands see the machine's processes, and a user may signal and trace those of
+its own, also through a wall that these cannot look over themselves."""
+
 _INTERPRETERS = ("/usr/bin/python3", "/usr/local/bin/python3")
 """Below ``/usr``, which is what a sandbox sees of the host; readable for every user, unlike one in a home folder."""
 _BESIDE_USR = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from agentenv.core.sandbox import SandboxSpec
 from agentenv.errors import SandboxFault
-from agentenv.sandboxes.host_system import SEARCH_PATH, system_folders, system_settings
+from agentenv.sandboxes.host_system import LANDLOCK_UID, SEARCH_PATH, system_folders, system_settings
 from agentenv.sandboxes.launching import Launch
 from agentenv.sandboxes.seccomp import build_filter
 from agentenv.sandboxes.supervised_provider import SupervisedProvider
@@ -81,6 +81,7 @@ class LandlockLauncher(BesideLauncher):
     """See the module."""
 
     name = "landlock"
+    user_of_root = LANDLOCK_UID
 
     def settings(self, workspace: Path | None, spec: SandboxSpec, lease: Path) -> Settings:
         if spec.network:

@@ -6,9 +6,6 @@ bubblewrap's; and Landlock on top where the kernel has it. As root, the warden f
 uid 0 the host's ``/proc/sys/kernel/core_pattern`` could be written from inside.
 """
 
-# Temporary folders named here are the sandbox's own.
-# ruff: noqa: S108
-
 from __future__ import annotations
 
 import os
@@ -17,13 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentenv.core.sandbox import SandboxSpec
-from agentenv.sandboxes.host_system import (
-    SEARCH_PATH,
-    account_files,
-    system_folders,
-    system_links,
-    system_settings,
-)
+from agentenv.sandboxes.host_system import account_files, system_folders, system_links, system_settings
+from agentenv.sandboxes.own_root import ENVIRONMENT, WORKSPACE, shared_memory_bytes
 from agentenv.sandboxes.seccomp import build_filter
 from agentenv.sandboxes.supervised_provider import SupervisedProvider
 from agentenv.sandboxes.warden_launcher import WardenLauncher, no_settings
@@ -31,21 +23,13 @@ from agentenv.sandboxes.warden_launcher import WardenLauncher, no_settings
 if TYPE_CHECKING:
     from agentenv.sandboxes.warden.settings import Settings
 
-_SHARED_MEMORY_BYTES = 16 << 20
-
 
 class NamespacesLauncher(WardenLauncher):
     """See the module."""
 
     name = "namespaces"
-    workspace_inside = "/workspace"
-    environment = (
-        ("PATH", SEARCH_PATH),
-        ("HOME", "/tmp"),
-        ("TMPDIR", "/tmp"),
-        ("USER", "sandbox"),
-        ("LANG", "C.UTF-8"),
-    )
+    workspace_inside = WORKSPACE
+    environment = ENVIRONMENT
 
     def settings(self, workspace: Path | None, spec: SandboxSpec, lease: Path) -> Settings:
         del lease
@@ -59,7 +43,7 @@ class NamespacesLauncher(WardenLauncher):
             "workspace_bytes": limits.workspace_bytes or 0,
             "workspace_files": limits.workspace_files,
             "tmp_bytes": limits.tmp_bytes,
-            "shared_memory_bytes": min(limits.tmp_bytes, _SHARED_MEMORY_BYTES),
+            "shared_memory_bytes": shared_memory_bytes(limits),
             "system_links": [(path.encode(), target.encode()) for path, target in system_links()],
             "system_paths": [path.encode() for path in (*system_folders(), *system_settings())],
             "files": {path.encode(): content for path, content in account_files(self.uid).items()},

@@ -7,14 +7,16 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Sequence
 
 from agentenv.sandboxes.cgroups import Cgroup
 from agentenv.sandboxes.host_system import SEARCH_PATH
-from agentenv.sandboxes.launching import Container, MemoryUse
+from agentenv.sandboxes.launching import Container, Launch, MemoryUse
 
 _LAST_WORDS = 2000
+_STREAM_BYTES = 1 << 18
 _GROUP_TICK_S = 0.001
 _EXIT_S = 2.0
 """For the outer process to follow the inner one, before it is killed too."""
@@ -126,6 +128,24 @@ class ProcessContainer(Container):
 
     def memory(self) -> MemoryUse | None:
         return None if self._group is None else self._group.memory()
+
+
+async def launched(start: Callable[[int], ProcessContainer]) -> Launch:
+    """Start a container that is spoken to over a socket, whose other end ``start`` makes its stdin and stdout.
+
+    Raises:
+        OSError, SandboxFault: As ``start``.
+    """
+    ours, theirs = socket.socketpair()
+    with theirs:
+        reader, writer = await asyncio.open_unix_connection(sock=ours, limit=_STREAM_BYTES)
+        # Nothing is awaited from here on, so that no cancellation comes between a process and who ends it.
+        try:
+            container = start(theirs.fileno())
+        except BaseException:
+            writer.close()
+            raise
+    return Launch(reader=reader, writer=writer, container=container)
 
 
 def memory_file(content: bytes, given: list[int]) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from agentenv.sandboxes.host_system import UNCONFINED_UID
 from agentenv.sandboxes.landlock import BesideLauncher
 from agentenv.sandboxes.supervised_provider import SupervisedProvider
 
@@ -15,6 +16,7 @@ class UnconfinedLauncher(BesideLauncher):
     """See the module."""
 
     name = "none"
+    user_of_root = UNCONFINED_UID
 
     def identity(self) -> dict[str, str]:
         missing = [

@@ -6,32 +6,32 @@ import asyncio
 import marshal
 import os
 import platform
-import socket
 from abc import abstractmethod
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from agentenv.core.sandbox import SandboxSpec
 from agentenv.sandboxes.bundle import WARDEN_ENTRY, warden_sha256, warden_zip
 from agentenv.sandboxes.cgroups import Cgroup, Cgroups, find_cgroups
 from agentenv.sandboxes.host_system import UNPRIVILEGED_UID, interpreter, system_name
 from agentenv.sandboxes.launching import Launch, Launcher
-from agentenv.sandboxes.process_container import ProcessContainer, memory_file, open_this_process
+from agentenv.sandboxes.process_container import ProcessContainer, launched, memory_file, open_this_process
 from agentenv.sandboxes.warden.kernel import landlock_version
 from agentenv.sandboxes.workspaces import marked
 
 if TYPE_CHECKING:
     from agentenv.sandboxes.warden.settings import Settings
 
-_STREAM_BYTES = 1 << 18
-
 
 class WardenLauncher(Launcher):
     """What the kinds have in common."""
 
+    user_of_root: ClassVar[int] = UNPRIVILEGED_UID
+    """As whom sandboxes of a harness that is root run."""
+
     def __init__(self) -> None:
-        self.uid = os.geteuid() or UNPRIVILEGED_UID
+        self.uid = os.geteuid() or self.user_of_root
 
     @cached_property
     def cgroups(self) -> Cgroups:
@@ -54,27 +54,16 @@ class WardenLauncher(Launcher):
     async def launch(self, workspace: Path | None, spec: SandboxSpec, *, lease: Path) -> Launch:
         await asyncio.to_thread(self._prepare)  # once; later calls find it
         settings = self.settings(workspace, spec, lease)
-        ours, theirs = socket.socketpair()
-        try:
-            reader, writer = await asyncio.open_unix_connection(sock=ours, limit=_STREAM_BYTES)
-        except BaseException:
-            theirs.close()
-            raise
-        # Nothing is awaited from here on, so that no cancellation comes between a process and who ends it.
-        try:
-            container = self._start(settings, self.cgroups.make(lease.name, spec.limits), theirs, lease)
-        except BaseException:
-            writer.close()
-            raise
-        finally:
-            theirs.close()
-        return self.described(Launch(reader=reader, writer=writer, container=container), spec, lease)
+        launch = await launched(
+            lambda stream: self._start(settings, self.cgroups.make(lease.name, spec.limits), stream, lease)
+        )
+        return self.described(launch, spec, lease)
 
     def _prepare(self) -> None:
         warden_zip(interpreter())
         _ = self.cgroups
 
-    def _start(self, settings: Settings, group: Cgroup | None, stream: socket.socket, lease: Path) -> ProcessContainer:
+    def _start(self, settings: Settings, group: Cgroup | None, stream: int, lease: Path) -> ProcessContainer:
         def command(told: int, given: list[int]) -> list[str]:
             whole: dict[str, Any] = {
                 **settings,
@@ -86,7 +75,7 @@ class WardenLauncher(Launcher):
             entry = WARDEN_ENTRY.format(zip=f"/proc/self/fd/{memory_file(warden_zip(interpreter()), given)}")
             return [interpreter(), "-I", "-S", "-B", "-c", entry, str(file), *marked(lease)]
 
-        return ProcessContainer.start(command, stream=stream.fileno(), group=group)
+        return ProcessContainer.start(command, stream=stream, group=group)
 
     def sweep(self) -> list[Path]:
         return self.cgroups.sweep()

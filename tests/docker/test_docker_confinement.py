@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 import pytest
 from agentenv.core.sandbox import SandboxSpec
 from agentenv.testing.contracts.sandbox_calls import patience, python, said, shell
+from tests.sandboxes.kinds import WEAK
 from tests.sandboxes.test_confinement import *  # noqa: F403 - tests are found by their names
 from tests.sandboxes.test_confinement import LIMITS
+from tests.sandboxes.trespassing import processes_of, trespasses
 
 # The engine adds a few empty folders and files of its own; the mounted root has no nosuid, which no-new-privileges
 # makes up for; and its containers share the machine's user namespace. Each has a test of its own below.
@@ -78,3 +81,11 @@ except OSError as error: print(errno.errorcode[error.errno])
 """,
     )
     assert said(done).splitlines() == ["-1 EMFILE", "ENOSPC"]
+
+
+@pytest.mark.parametrize("weak", WEAK)
+async def test_weak_kinds_have_no_rights_over_containers(sandbox, weak):
+    """Their commands see the processes of containers on the same machine; as another user."""
+    async with WEAK[weak]() as provider, await provider.lease(SandboxSpec(), patience()) as intruder:
+        pids = await processes_of(sandbox)
+        assert os.geteuid() != 0 or await trespasses(intruder, pids) == ""

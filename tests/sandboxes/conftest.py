@@ -15,6 +15,7 @@ OF_OTHER_KINDS = {
     "test_pool",
     "test_same_grades",
     "test_unconfined",
+    "test_users",
 }
 """Modules about other kinds than bubblewrap, or that run for long on all of them."""
 OTHER_KINDS = {"namespaces", "landlock", "none"}

@@ -98,7 +98,7 @@ a, b = socket.socketpair(); a.send(b"pair"); print(b.recv(4).decode())
 async def test_privileges_are_gone(sandbox):
     done = await shell(sandbox, "grep -E '^(CapEff|CapPrm|NoNewPrivs|Seccomp):' /proc/self/status; id -u")
     assert said(done).split() == [
-        "CapPrm:", "0" * 16, "CapEff:", "0" * 16, "NoNewPrivs:", "1", "Seccomp:", "2", str(os.geteuid() or 10001),
+        "CapPrm:", "0" * 16, "CapEff:", "0" * 16, "NoNewPrivs:", "1", "Seccomp:", "2", str(os.geteuid() or 10002),
     ]  # fmt: skip
 
 

@@ -37,8 +37,8 @@ async def test_user_is_never_root():
     async with UnconfinedProvider() as provider, await provider.lease(SandboxSpec(), patience()) as sandbox:
         done = await shell(sandbox, "id -u; id -G; grep -E '^(CapEff|CapPrm|NoNewPrivs):' /proc/self/status")
         user, groups, *others = said(done).splitlines()
-        assert user == str(os.geteuid() or 10001)
-        assert os.geteuid() != 0 or groups == "10001"
+        assert user == str(os.geteuid() or 10003)
+        assert os.geteuid() != 0 or groups == "10003"
         assert [line.split()[1] for line in others] == ["0" * 16, "0" * 16, "1"]
 
 
