@@ -157,7 +157,9 @@ CHANGED = {
     "made a pipe": "rm original.csv; mkfifo original.csv",
     "linked out": "rm original.csv; ln -s /etc/passwd original.csv",
     "closed for ever": "chmod 000 original.csv; mkdir x; mv original.csv x; ln -s x/../x/original.csv original.csv",
-    "by a process left behind": "(sleep 0.2; echo x >> original.csv) & sleep 0.4",
+    "by a process left behind": (
+        "(echo x >> original.csv; touch b; sleep 1000) & until test -e b; do sleep 0.01; done"
+    ),
     "by a mapping": (
         "python3 -c \"import mmap; f = open(chr(111) + str(open) * 0 + 'riginal.csv', 'r+b'); "
         'm = mmap.mmap(f.fileno(), 0); m[0] = 120; m.flush()"'
@@ -211,17 +213,19 @@ LATE = (
     "if os.fork(): os._exit(0)\n"
     "os.environ.clear()\n"
     "os.closerange(0, 100)\n"
-    "time.sleep(0.3); open('late', 'w')\n"
-    'time.sleep(60)"'
+    "while not os.path.exists('go'): time.sleep(0.01)\n"
+    "open('late', 'w')\""
 )
+
+LATER = "until test -e go; do sleep 0.01; done; touch late"
 
 
 @pytest.mark.parametrize(
     "command",
     [
         f"setsid {LATE} & echo left",
-        "(sleep 0.3; touch late) & exec >&- 2>&-",
-        "trap '' TERM HUP; (sleep 0.3; touch late) &",
+        f"({LATER}) & exec >&- 2>&-",
+        f"trap '' TERM HUP; ({LATER}) &",
     ],
     ids=["daemon", "closed streams", "ignored signals"],
 )
@@ -229,6 +233,6 @@ async def test_nothing_of_the_policy_is_alive_when_it_is_graded(
     tmp_path: Path, provider: SandboxProvider, command: str
 ) -> None:
     """Law 12, and the promise to graders: what outlives its turn writes nothing that is graded."""
-    record = await played(tmp_path / "run", provider, command, "sleep 0.5; ls")
+    record = await played(tmp_path / "run", provider, command, "touch go; sleep 0.5; ls")
     assert "late" not in record.steps[1].results[0].text
     assert record.reward == 0.0

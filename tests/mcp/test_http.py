@@ -50,7 +50,7 @@ async def serving(*tools: str) -> AsyncGenerator[tuple[str, asyncio.subprocess.P
 
 async def test_a_call_given_up_is_given_up_at_the_server() -> None:
     """``shell`` runs one command at a time: the next one would wait for one that was not stopped."""
-    async with serving("shell") as (url, _), episode(await server_at(url, timeout_s=1.0)) as tools:
+    async with serving("shell") as (url, _), episode(await server_at(url, timeout_s=5.0)) as tools:
         stopped = await tools.call("shell", command="sleep 100")
         assert stopped.status is CallStatus.TIMEOUT
         assert (await tools.call("shell", command="echo next")).text == "next\n[exit code 0]"

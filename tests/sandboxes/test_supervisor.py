@@ -67,7 +67,7 @@ def supervisor(tmp_path) -> Iterator[Supervisor]:
     supervisor = Supervisor(tmp_path)
     yield supervisor
     supervisor.close()
-    assert supervisor.process.wait(10) == 0
+    assert supervisor.process.wait(60) == 0
 
 
 def running(word: str) -> int:
@@ -113,7 +113,7 @@ def test_end_of_the_stream_ends_everything(supervisor):
         os.sched_yield()
     assert running(mark)
     supervisor.close()
-    assert supervisor.process.wait(2) == 0
+    assert supervisor.process.wait(60) == 0
     assert running(mark) == 0
 
 
@@ -126,7 +126,7 @@ def test_end_of_the_harness_ends_everything(tmp_path):
         supervisor.set_up()
         supervisor.run(2, b"sleep 1000")
         harness.kill()
-    assert supervisor.process.wait(10) == 0
+    assert supervisor.process.wait(60) == 0
     supervisor.close()
 
 

@@ -10,6 +10,7 @@ from agentenv.core.sandbox import (
 
 PATIENCE_S = 60.0
 """Of every call of the suite; generous, since it is never what a test is about."""
+_TIMEOUTS_S = (0.3, 1.0, 3.0, 10.0, 30.0)
 
 
 def patience() -> Deadline:
@@ -25,6 +26,15 @@ async def run(sandbox: Sandbox, *argv: str, stdin: bytes = b"") -> Execution:
 async def shell(sandbox: Sandbox, line: str, *, timeout_s: float = PATIENCE_S) -> Execution:
     """Run a line for the shell."""
     return await sandbox.run(line, deadline=patience(), timeout_s=timeout_s)
+
+
+async def stopped(sandbox: Sandbox, line: str) -> Execution:
+    """Run a line that only its timeout ends; on a busy machine again, with a longer one, until it wrote to stdout."""
+    done = await shell(sandbox, line, timeout_s=_TIMEOUTS_S[0])
+    for timeout_s in _TIMEOUTS_S[1:]:
+        if not done.stdout.total_bytes:
+            done = await shell(sandbox, line, timeout_s=timeout_s)
+    return done
 
 
 async def python(sandbox: Sandbox, source: str, *, timeout_s: float = PATIENCE_S) -> Execution:
