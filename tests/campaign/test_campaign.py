@@ -54,6 +54,7 @@ async def campaign_of(folder: Path, sandbox: str, *, episodes: int) -> None:
 
 
 @pytest.mark.sandboxes
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("sandbox", WITHOUT_DAEMON)
 async def test_episodes_that_do_their_worst(folder: Path, sandbox: str) -> None:
     await campaign_of(folder, sandbox, episodes=40)

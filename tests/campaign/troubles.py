@@ -41,7 +41,7 @@ class Trouble:
     """What the first call of it may be said to have come to; None where it says nothing."""
     output_bytes: int = 0
     """What that call writes, if it floods: all of it is kept, by its hash."""
-    limit_s: float = 30.0
+    limit_s: float = 90.0
     """Of the episode, by the clock, where a sandbox starts at once."""
 
 
@@ -49,14 +49,16 @@ _TIMEOUT = frozenset({CallStatus.TIMEOUT})
 _OK = frozenset({CallStatus.OK})
 _ERROR = frozenset({CallStatus.ERROR})
 _FLOOD_BYTES = 8 << 20
+_PATIENCE_S = 60.0
+"""For a command that ends by itself, on a machine however busy."""
 
 
 def _python(code: str) -> str:
     return f"exec python3 -c {shlex.quote(dedent(code))}"
 
 
-def _shell(command: str, *, statuses: frozenset[CallStatus] = _OK) -> Trouble:
-    return Trouble(turns=lambda draw: (call("shell", command=command, timeout_s=12.0),), statuses=statuses)
+def _shell(command: str, *, statuses: frozenset[CallStatus] = _OK, timeout_s: float = _PATIENCE_S) -> Trouble:
+    return Trouble(turns=lambda draw: (call("shell", command=command, timeout_s=timeout_s),), statuses=statuses)
 
 
 def _hanging(command: str) -> Trouble:
@@ -68,13 +70,14 @@ def _hanging(command: str) -> Trouble:
 
 def _flood(command: str) -> Trouble:
     return Trouble(
-        turns=lambda draw: (call("shell", command=f"{command.format(n=_FLOOD_BYTES)}"),), output_bytes=_FLOOD_BYTES
+        turns=lambda draw: (call("shell", command=command.format(n=_FLOOD_BYTES), timeout_s=_PATIENCE_S),),
+        output_bytes=_FLOOD_BYTES,
     )
 
 
-def _interpreter(code: str, *, statuses: frozenset[CallStatus]) -> Trouble:
+def _interpreter(code: str, *, statuses: frozenset[CallStatus], timeout_s: float | None = None) -> Trouble:
     return Trouble(
-        turns=lambda draw: (call("python", code=dedent(code), timeout_s=round(draw.uniform(0.1, 0.6), 2)),),
+        turns=lambda draw: (call("python", code=dedent(code), timeout_s=timeout_s or round(draw.uniform(0.1, 0.6), 2)),),
         statuses=statuses,
     )
 
@@ -210,7 +213,7 @@ TROUBLES: Mapping[str, Trouble] = MappingProxyType(
         "floods its errors": _flood("yes | head -c {n} >&2"),
         "floods and hangs": Trouble(
             turns=lambda draw: (
-                call("shell", command=f"head -c {_FLOOD_BYTES} /dev/zero; exec sleep 1000", timeout_s=4.0),
+                call("shell", command=f"head -c {_FLOOD_BYTES} /dev/zero; exec sleep 1000", timeout_s=8.0),
             ),
             statuses=_TIMEOUT,
             output_bytes=_FLOOD_BYTES,
@@ -221,7 +224,7 @@ TROUBLES: Mapping[str, Trouble] = MappingProxyType(
         "exhausts inodes": _shell(_python(_FILES.replace("{place}", "."))),
         "exhausts inodes of /tmp": _shell(_python(_FILES.replace("{place}", "/tmp"))),
         "exhausts memory": _shell(_python(_MEMORY)),
-        "exhausts memory, many at once": _shell(_python(_MEMORY_OF_MANY), statuses=_OK | _TIMEOUT),
+        "exhausts memory, many at once": _shell(_python(_MEMORY_OF_MANY), statuses=_OK | _TIMEOUT, timeout_s=12.0),
         "makes a deep tree": _shell(_python(_DEEP)),
         # Escaping the end.
         "daemonises": _shell(_python(_DAEMON)),
@@ -243,7 +246,9 @@ TROUBLES: Mapping[str, Trouble] = MappingProxyType(
             r"""touch -- -rf ' ' '*' "$(printf 'a\nb')" "$(printf '\377\376')"; mkdir '?'; mkfifo fifo"""
         ),
         # The kept interpreter.
-        "interpreter kills itself": _interpreter("import os; os.kill(os.getpid(), 9)", statuses=_ERROR),
+        "interpreter kills itself": _interpreter(
+            "import os; os.kill(os.getpid(), 9)", statuses=_ERROR, timeout_s=_PATIENCE_S
+        ),
         "interpreter hangs": _interpreter(
             """
             import signal
