@@ -268,7 +268,8 @@ def _one_script(name: str):
 
 def _one_grader(grader):
     def make(draw: Variant) -> Task:
-        return replace(sums(draw), grader=grader if draw.seed == 2 else right, grade_timeout_s=0.05)
+        task = sums(draw)
+        return replace(task, grader=grader, grade_timeout_s=0.05) if draw.seed == 2 else replace(task, grader=right)
 
     return make
 

@@ -83,10 +83,10 @@ async def test_tools_that_do_not_end_say_which_and_what_to_do(tmp_path: Path) ->
 
 @pytest.mark.parametrize("place", ["a later snapshot", "a checker's later look"])
 async def test_a_look_at_what_was_done_that_does_not_end(tmp_path: Path, place: str) -> None:
-    record = await one(tmp_path / "run", episode={"tool_timeout_s": 0.05}, **PLACES[place]())
+    record = await one(tmp_path / "run", episode={"tool_timeout_s": 0.3}, **PLACES[place]())
     assert record.fault is not None
     assert record.fault.domain is FaultDomain.SANDBOX
-    for part in ("within 0.05 s", "--tool-timeout", "--no-snapshots"):
+    for part in ("within 0.3 s", "--tool-timeout", "--no-snapshots"):
         assert part in record.fault.message
 
 
@@ -101,11 +101,12 @@ class TestGrading:
         async def grade(state: GradeState) -> Grade:
             return await never()
 
-        budgets = {"budgets": (wall_clock(LIMIT, BudgetOwner.COLLECTOR),)}
-        suite = self.suite(grade, grade_timeout_s=2 * LIMIT)
+        limit = 1.0  # enough for two turns on any machine
+        budgets = {"budgets": (wall_clock(limit, BudgetOwner.COLLECTOR),)}
+        suite = self.suite(grade, grade_timeout_s=limit)
         record = await one(tmp_path / "run", suite=suite, episode=budgets)
         assert (record.reason, record.scoring) == (StopReason.FINAL_ANSWER, Scoring.TIMED_OUT)
-        assert 2 * LIMIT <= record.scoring_s <= record.elapsed_s
+        assert limit <= record.scoring_s <= record.elapsed_s
 
     async def test_a_sandbox_that_cannot_be_emptied_is_not_the_graders_fault(self, tmp_path: Path) -> None:
         """It would have had its turn after that."""

@@ -158,11 +158,11 @@ async def test_reference_passes_and_nothing_does_not_for_all(part: int, provider
             await check_seed(seed, provider)
 
 
-async def cheat(seed: int, provider: SandboxProvider, *turns: Turn, quick: bool = True) -> Played:
+async def cheat(seed: int, provider: SandboxProvider, *turns: Turn, within_s: float = 5.0) -> Played:
     task: Task = suite.task(seed)
     assert isinstance(task.grader, HiddenTests)
     scripts = {**task.scripts, "cheat": scripted(*turns, call("submit"))}
-    grader = replace(task.grader, check_timeout_s=5.0 if quick else 1.0)
+    grader = replace(task.grader, check_timeout_s=within_s)
     return await play(replace(task, scripts=scripts, grader=grader), "cheat", provider)
 
 
@@ -244,7 +244,9 @@ TRICKS = {
 @pytest.mark.parametrize("trick", TRICKS)
 async def test_tricks_do_not_pass(trick: str, provider: SandboxProvider):
     """Whether a module is merely late does not matter here: none of these has the answers."""
-    played = await cheat(SEED, provider, *TRICKS[trick], quick=trick not in ("an endless loop", "a flood"))
+    played = await cheat(
+        SEED, provider, *TRICKS[trick], within_s=1.0 if trick in ("an endless loop", "a flood") else 5.0
+    )
     assert played.components == {"hidden_tests": 0.0}, played.grade
 
 
@@ -255,7 +257,7 @@ async def test_a_repair_passes_whatever_lies_beside_it(provider: SandboxProvider
         for name in ("a json and an importlib of one's own", "a sitecustomize, a usercustomize and a conftest")
         for turn in TRICKS[name]
     ]
-    played = await cheat(SEED, provider, write(PROJECT.path, PROJECT.right), *litter)
+    played = await cheat(SEED, provider, write(PROJECT.path, PROJECT.right), *litter, within_s=60.0)
     assert played.components == {"hidden_tests": 1.0}, played.grade
 
 

@@ -27,14 +27,14 @@ async def test_workspace_persists_and_processes_do_not(context: ToolContext) -> 
 
 
 async def test_time_limit_is_a_result_with_the_output_so_far(context: ToolContext) -> None:
-    result = await call_one(shell, context, command="echo before; sleep 100", timeout_s=0.2)
+    result = await call_one(shell, context, command="echo before; sleep 100", timeout_s=1)
     assert result.status is CallStatus.TIMEOUT
-    assert result.text.startswith("before\n[stopped after 0.2 s] [exit code ")
+    assert result.text.startswith("before\n[stopped after 1 s] [exit code ")
 
 
 async def test_limit_is_shortened_to_what_the_harness_waits(context: ToolContext) -> None:
     """Law 12: a command is stopped in time for its output to be shown."""
-    result = await shell.call({"command": "echo before; sleep 100"}, context, Deadline.after(3.2, "episode"))
+    result = await shell.call({"command": "echo before; sleep 100"}, context, Deadline.after(3.9, "episode"))
     assert result.status is CallStatus.TIMEOUT
     assert result.text.startswith("before\n[stopped after 0.")
 

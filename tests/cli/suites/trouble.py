@@ -40,7 +40,8 @@ def suite(draw: Variant) -> Task:
     """Make the task of one kind of trouble, after which the answer is given all the same."""
     kind = KINDS[draw.seed]
     if kind in COMMANDS:
-        turn = call("shell", command=COMMANDS[kind], timeout_s=1.5)
+        timeout_s = 1.5 if kind in ("hangs", "floods") else 60.0
+        turn = call("shell", command=COMMANDS[kind], timeout_s=timeout_s)
     else:
         turn = {
             "python dies": call("python", code="import os; os._exit(3)"),
@@ -74,6 +75,6 @@ def graders(draw: Variant) -> Task:
         id=draw.id,
         messages=messages("What is 2 + 3?"),
         grader=(exact_answer(5), _raises, _hangs)[draw.seed],
-        grade_timeout_s=0.2,
+        grade_timeout_s=0.2 if draw.seed == 2 else 60.0,
         scripts={"reference": scripted("The answer is 5.")},
     )
