@@ -37,19 +37,24 @@ _UNEXPECTED_SHOWN = 8
 
 
 def expected(schema: Any) -> str:
-    """Say what a schema asks for, in words; ``true`` and whatever else is no object asks for nothing."""
+    """Say what a schema asks for, in words; what is no object asks for nothing, but for ``false``."""
+    if schema is False:
+        return "no such value"
     if not isinstance(schema, Mapping):
         return "any value"
     if "enum" in schema or "const" in schema:
         values = schema.get("enum", [schema.get("const")])
         return f"one of {', '.join(json.dumps(value, ensure_ascii=False) for value in values)}"
-    if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(expected(option) for option in schema["anyOf"]))
+    for key in ("anyOf", "oneOf"):
+        if key in schema:
+            return " or ".join(dict.fromkeys(expected(option) for option in schema[key]))
     kind = schema.get("type")
     kinds = kind if isinstance(kind, list) else [kind]
     text = " or ".join(_TYPES.get(str(one), "any value") for one in kinds)
     if kind == "array" and schema.get("items"):
         text += f" (each item {expected(schema['items'])})"
+    if schema.get("required"):
+        text += f" with {', '.join(map(json.dumps, schema['required'][:_NAMES_SHOWN]))}"
     limits = [form.format(schema[key]) for key, form in _LIMITS.items() if key in schema]
     return f"{text} {' and '.join(limits)}" if limits else text
 
@@ -103,7 +108,7 @@ def all_unexpected(names: Iterable[str], known: Iterable[str]) -> list[str]:
     return said
 
 
-def wrong(name: str, schema: Mapping[str, Any], value: Any, detail: str = "") -> str:
+def wrong(name: str, schema: Any, value: Any, detail: str = "") -> str:
     """Say that an argument cannot be used."""
     where = f" ({detail})" if detail else ""
     return f'argument "{name}": expected {expected(schema)}, got {got(value)}{where}'
@@ -140,8 +145,9 @@ def example_of(schema: Any) -> Any:
             return schema[key]
     if schema.get("enum"):
         return schema["enum"][0]
-    if "anyOf" in schema:
-        return example_of(schema["anyOf"][0])
+    for key in ("anyOf", "oneOf", "allOf"):
+        if key in schema:
+            return example_of(schema[key][0])
     return _plain(schema)
 
 

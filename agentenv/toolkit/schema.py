@@ -13,10 +13,9 @@ import msgspec
 from agentenv.core.deadline import Deadline
 from agentenv.core.tool import ToolContext
 from agentenv.errors import UsageError
+from agentenv.toolkit.references import NotInlined, inlined
 
-_LITERAL = frozenset({"default", "enum", "const", "examples"})
-"""Keywords whose values are data, not schemas."""
-_LEFT_OUT = frozenset({"$defs", "title", "discriminator"})
+_LEFT_OUT = frozenset({"title", "discriminator"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,26 +117,7 @@ def _model(fields: list[Any], where: str) -> tuple[type[msgspec.Struct], dict[st
     except (TypeError, ValueError) as error:
         raise UsageError(f"{where}: unsupported annotation or default: {error}") from error
     try:
-        schema = _inline(raw, raw.get("$defs", {}))
-    except RecursionError as error:
+        schema = inlined(raw, leave_out=_LEFT_OUT)
+    except NotInlined as error:
         raise UsageError(f"{where}: an annotation refers to itself; tool schemas cannot recurse") from error
     return model, schema
-
-
-def _inline(node: Any, definitions: dict[str, Any]) -> Any:
-    """Put definitions where they are referred to, and leave out titles: few chat templates follow references."""
-    if isinstance(node, list):
-        return [_inline(item, definitions) for item in node]
-    if not isinstance(node, dict):
-        return node
-    if "$ref" in node:
-        return _inline(definitions[node["$ref"].removeprefix("#/$defs/")], definitions)
-    inlined: dict[str, Any] = {}
-    for key, value in node.items():
-        if key in _LITERAL:
-            inlined[key] = value
-        elif key == "properties":
-            inlined[key] = {name: _inline(item, definitions) for name, item in value.items()}
-        elif key not in _LEFT_OUT:
-            inlined[key] = _inline(value, definitions)
-    return inlined

@@ -178,7 +178,7 @@ async def _call(tool: Tool, call: ToolCall, context: ToolContext, deadline: Dead
     if isinstance(tool, FunctionTool):
         if tool.inline:
             return await tool.call(call.arguments, context, deadline)
-    elif problems := problems_of(call.arguments, tool.spec.parameters):
+    elif problems := await problems_of(call.arguments, tool.spec.parameters):
         example = explain.example_of(tool.spec.parameters)
         raise InvalidArguments(explain.invalid(tool.spec.name, problems, example))
     return await wait_until(deadline, tool.call(call.arguments, context, deadline), whose=f"tool {call.name!r}")

@@ -56,7 +56,7 @@ def test_the_description_in_use_is_what_the_command_writes(cli: Cli, tmp_path: P
     command = "plain=python3 {program}/server.py"
     outcome = cli("describe-mcp", command, "--program", tmp_path, "--out", tmp_path / "plain.mcp.json")
     assert outcome.code == 0, outcome.err
-    assert outcome.out.startswith("20 tools of plain 1.2, described in ")
+    assert outcome.out.startswith("23 tools of plain 1.2, described in ")
     assert (tmp_path / "plain.mcp.json").read_bytes() == DESCRIPTION.read_bytes()
     printed = cli("describe-mcp", command, "--program", tmp_path)
     assert json.loads(printed.out) == json.loads(DESCRIPTION.read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -80,6 +81,11 @@ def test_a_description_survives_its_file(tmp_path: Path) -> None:
         (described("").encoded(), "a tool without a name"),
         (described(*map(str, range(300))).encoded(), "has 300 tools; 256 are the most"),
         (described("a", more="x" * 70_000).encoded(), "take 70,"),
+        (described("a", type="array").encoded(), """no valid schema: at type: expected "object", got "array"."""),
+        (described("a", required=True).encoded(), "no valid schema: at required: expected a list of names, got true."),
+        (described("a").encoded().replace(b'"output": null', b'"output": {"anyOf": 1}'), "no valid schema of its"),
+        (described("a", nested=json.loads("[" * 90 + "]" * 90)).encoded(), "more than 64 levels"),
+        (described("a").encoded().replace(b"true", b"1" * 30), "at properties: expected an object of schemas"),
     ],
 )
 def test_a_description_that_cannot_be_used_is_refused(tmp_path: Path, content: bytes | None, said: str) -> None:

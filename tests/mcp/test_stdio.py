@@ -63,11 +63,49 @@ async def test_protocol_errors_are_unavailable_and_spare_the_next_call(sandbox: 
         assert (await tools.call("count")).text == "2", "the server goes on"
 
 
-async def test_results_are_shown_as_they_came_whatever_the_server_says_they_are(sandbox: Sandbox) -> None:
-    """Its output schema is its own: matching it could take for ever, and a policy may have rewritten the server."""
+async def test_patterns_of_results_are_not_matched(sandbox: Sandbox) -> None:
+    """Matching this one would take for ever."""
     async with episode(await plain_server(sandbox), sandbox=sandbox) as tools:
         odd = await tools.call("breaks_schema")
         assert (odd.status, json.loads(odd.text)) == (CallStatus.OK, {"n": "a" * 40 + "!"})
+
+
+async def test_results_are_held_to_what_the_server_says_they_are(sandbox: Sandbox) -> None:
+    """A result that breaks the promise is an error that shows all the same what came, and nothing for the grader."""
+    async with episode(await plain_server(sandbox), sandbox=sandbox) as tools:
+        wrong = await tools.call("wrong_result", n=1)
+        assert (wrong.status, wrong.value) == (CallStatus.ERROR, None)
+        promise = "Error: the server broke its own promise about this tool's result"
+        assert wrong.text == f'{promise}: at n: expected an integer, got the string "one". What it sent:\nfine'
+        absent = await tools.call("no_result")
+        assert absent.status is CallStatus.ERROR
+        assert absent.text == f"{promise}: there is no structured content. What it sent:\nforgotten"
+        reported = await tools.call("error_result")
+        assert (reported.status, reported.text) == (CallStatus.ERROR, "there is no n")
+
+
+async def test_references_in_schemas_are_followed(sandbox: Sandbox) -> None:
+    async with episode(await plain_server(sandbox), sandbox=sandbox) as tools:
+        wrong = await tools.call("wrong_result", n="many")
+        assert wrong.status is CallStatus.INVALID_ARGUMENTS
+        assert 'argument "n": expected an integer, got the string "many"' in wrong.text
+        assert '{"name": "wrong_result", "arguments": {"n": 1}}' in wrong.text
+        (spec,) = (spec for spec in tools.toolbox.specs if spec.name == "wrong_result")
+        assert spec.parameters == {
+            "type": "object",
+            "properties": {"n": {"type": "integer"}},
+            "required": ["n"],
+        }
+
+
+async def test_arguments_that_are_no_unicode_are_the_policys_mistake(sandbox: Sandbox) -> None:
+    async with episode(await plain_server(sandbox), sandbox=sandbox) as tools:
+        await tools.call("count")
+        odd = await tools.call("echo", text="a\ud800b")
+        assert odd.status is CallStatus.INVALID_ARGUMENTS
+        assert 'argument "text" has what JSON cannot carry: a lone surrogate' in odd.text
+        assert (await tools.call("echo", text="\x1b[0m\0")).text == r"\x1b[0m\x00"
+        assert (await tools.call("count")).text == "2", "the server is still the same"
 
 
 async def test_a_server_that_dies_is_started_again(sandbox: Sandbox) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from agentenv.toolkit.explain import example_of, expected, got
-from agentenv.toolkit.schema_check import fits
+from agentenv.toolkit.schema_check import mismatch_of
 
 
 @pytest.mark.parametrize(
@@ -29,9 +29,9 @@ from agentenv.toolkit.schema_check import fits
         {},
     ],
 )
-def test_example_suits_its_schema(schema: dict[str, Any]) -> None:
+async def test_example_suits_its_schema(schema: dict[str, Any]) -> None:
     """Law: what is shown as an example passes the check."""
-    assert fits(example_of(schema), schema)
+    assert await mismatch_of(example_of(schema), schema) is None
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ async def test_error_text_names_argument_expectation_value_and_example() -> None
         'Invalid arguments for "paint":',
         '- argument "what" is missing: expected a string: The thing.',
         '- argument "times": expected an integer at least 1 and at most 9, got the string "many"',
-        '- argument "at": expected an object or null, got an object (Expected `int`, got `str` - at `$.x`)',
+        '- argument "at": expected an object with "x" or null, got an object (Expected `int`, got `str` - at `$.x`)',
         '- argument "mode": expected one of "fast", "slow", got the string "medium"',
         '- there is no argument "waht". Did you mean "what"? Arguments: what, times, colour, at, tags, mode',
         'Example of a valid call: {"name": "paint", "arguments": {"what": "text", "times": 1}}',

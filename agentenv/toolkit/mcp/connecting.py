@@ -63,7 +63,6 @@ async def describe(name: str, address: Address, sandbox: Sandbox | None, deadlin
         raise ConfigError(f"MCP server {name!r}: {unusable}") from unusable
     await session.aclose()
     check_tools(found.tools, repr(name))
-    await _check_schemas(found, name)
     return found
 
 
@@ -101,23 +100,3 @@ async def _load_sdk() -> None:
         raise ConfigError(
             f"MCP servers need the official SDK, and {error.name} is not installed: pip install 'mcp>=2.3'"
         ) from error
-
-
-async def _check_schemas(description: Description, name: str) -> None:
-    """Refuse schemas that are none.
-
-    Raises:
-        ConfigError: Names the tool and the fault.
-    """
-    from jsonschema import Draft3Validator, Draft4Validator, SchemaError
-    from jsonschema.validators import validator_for
-
-    for tool in description.tools:
-        named = validator_for(tool.parameters)
-        # Draft 3 gives some keywords another form, which our check of arguments does not know.
-        validator = Draft4Validator if named is Draft3Validator else named
-        try:
-            validator.check_schema(tool.parameters)
-        except (SchemaError, RecursionError) as error:
-            text = error.message if isinstance(error, SchemaError) else "it is nested too deep"
-            raise ConfigError(f"MCP server {name!r}: tool {tool.name!r} has no valid schema: {text:.200}") from error

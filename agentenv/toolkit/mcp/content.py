@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from dataclasses import replace
 from typing import Any
 
 import mcp_types
@@ -16,6 +17,8 @@ from agentenv.toolkit.output import json_value
 
 _MOST_VALUE_CHARS = 64 << 10
 """Of structured content as JSON that goes to the grader; more is in the text, and kept whole with it."""
+_MOST_SHORT_BLOCKS = 64
+_MOST_SHORT_CHARS = 1 << 16
 
 
 def result_of(answer: mcp_types.CallToolResult, blobs: BlobSink) -> Result:
@@ -36,6 +39,25 @@ def result_of(answer: mcp_types.CallToolResult, blobs: BlobSink) -> Result:
         status=CallStatus.ERROR if answer.is_error else CallStatus.OK,
         value=_value(structured, written),
     )
+
+
+def is_short(answer: mcp_types.CallToolResult) -> bool:
+    """Whether making a result of it takes no time worth a thread: nothing to decode, to store, or to write as JSON."""
+    texts = [block.text for block in answer.content if isinstance(block, mcp_types.TextContent)]
+    return (
+        answer.structured_content is None
+        and len(texts) == len(answer.content) <= _MOST_SHORT_BLOCKS
+        and sum(map(len, texts)) <= _MOST_SHORT_CHARS
+    )
+
+
+def broken(result: Result, fault: str) -> Result:
+    """Make an error of a result that is not what its server described: said first, then shown as it came.
+
+    It has no ``value``: whoever reads that relies on its form.
+    """
+    said = f"Error: the server broke its own promise about this tool's result: {fault}. What it sent:"
+    return replace(result, text=f"{said}\n{result.text}", status=CallStatus.ERROR, value=None)
 
 
 def _value(structured: Any, written: str) -> Any:

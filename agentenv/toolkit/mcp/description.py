@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from agentenv.errors import ConfigError, ended
-from agentenv.toolkit.output import json_value
+from agentenv.toolkit.schema_form import fault_of
 
 MOST_TOOLS = 256
 MOST_TOOL_BYTES = 64 << 10
-"""Of one tool's description and schema as JSON: all of it goes into every prompt."""
+"""Of one tool's description and schemas as JSON: all but that of results goes into every prompt."""
 
 
 class DescribedTool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,6 +26,8 @@ class DescribedTool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     description: str
     parameters: dict[str, Any]
     """JSON Schema of an object."""
+    output: dict[str, Any] | None = None
+    """JSON Schema of structured results; None where the server promises none."""
     parallel: bool = False
     """Whether the server says that it changes nothing (``readOnlyHint``), or nothing more when called again
     (``idempotentHint``)."""
@@ -106,12 +108,15 @@ def _check_tool(tool: DescribedTool, whose: str) -> None:
     where = f"MCP server {whose}: tool {tool.name!r}"
     if not tool.name:
         raise ConfigError(f"MCP server {whose} lists a tool without a name")
+    if fault := fault_of(tool.parameters, of_object=True):
+        raise ConfigError(f"{where} has no valid schema: {ended(fault)}")
+    if tool.output is not None and (fault := fault_of(tool.output)):
+        raise ConfigError(f"{where} has no valid schema of its results: {ended(fault)}")
     try:
-        json_value(tool.parameters)
-    except TypeError as error:
-        raise ConfigError(f"{where}: its schema cannot be used: {ended(error)}") from error
-    size = len(msgspec.json.encode(tool))
+        size = len(msgspec.json.encode(tool))
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{where}: its name or description has lone surrogates, which are no text") from error
     if size > MOST_TOOL_BYTES:
         raise ConfigError(
-            f"{where}: its description and schema take {size:,} bytes; at most {MOST_TOOL_BYTES:,} go into a prompt"
+            f"{where}: its description and schemas take {size:,} bytes; at most {MOST_TOOL_BYTES:,} go into a prompt"
         )

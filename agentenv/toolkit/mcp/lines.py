@@ -36,13 +36,13 @@ class ServerOutput:
         Raises:
             Flood: A line is too long, or there are too many.
         """
-        self._pending += data
-        end = self._pending.rfind(b"\n")
-        if end < 0:
-            complete: list[bytes] = []
+        complete: list[bytes] = []
+        if (end := data.rfind(b"\n")) < 0:
+            self._pending += data
         else:
-            complete = [line for line in bytes(self._pending[:end]).split(b"\n") if line.strip()]
-            del self._pending[: end + 1]
+            whole = bytes(self._pending) + data[:end]
+            complete = [line for line in whole.split(b"\n") if line and not line.isspace()]
+            self._pending = bytearray(data[end + 1 :])
         self._unasked += len(complete)
         if max((len(self._pending), *map(len, complete))) > MOST_MESSAGE_BYTES:
             raise Flood(f"it sent a message of more than {MOST_MESSAGE_BYTES:,} bytes")

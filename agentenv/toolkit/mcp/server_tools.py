@@ -8,13 +8,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from agentenv.core.deadline import Deadline, DeadlineReached
 from agentenv.core.lifetime import AsyncResource
 from agentenv.core.sandbox import Sandbox
-from agentenv.core.tool import Result, Tool, ToolContext
+from agentenv.core.tool import InvalidArguments, Result, Tool, ToolContext
 from agentenv.errors import ConfigError, ToolFault, ended
 from agentenv.records.axes import CallStatus
 from agentenv.records.messages import ToolSpec
+from agentenv.toolkit import explain
 from agentenv.toolkit.context import sandbox_of
 from agentenv.toolkit.mcp.connecting import Unusable, connected
 from agentenv.toolkit.mcp.description import DescribedTool
@@ -37,7 +40,7 @@ class McpTool:
         self.needs_sandbox = isinstance(server.address, StdioAddress)
         self.sha256 = hashlib.sha256(f"{server.sha256} {described.name} {name}".encode()).hexdigest()
         self._server = server
-        self._remote = described.name
+        self._described = described
 
     def __repr__(self) -> str:
         return f"McpTool({self.spec.name!r} of {self._server.name!r})"
@@ -55,7 +58,7 @@ class McpTool:
             "reached": reached,
             "tools_sha256": described.sha256,
             "sha256": self._server.sha256,
-            "tool": self._remote,
+            "tool": self._described.name,
         }
 
     async def open(self, context: ToolContext, deadline: Deadline) -> None:
@@ -69,11 +72,12 @@ class McpTool:
 
     async def call(self, arguments: dict[str, Any], context: ToolContext, deadline: Deadline) -> Result:
         """Carry a call to the server; see `core.tool.Tool.call`."""
+        _check_carried(arguments)
         seat = self._seat(context)
         limit = deadline.sooner(self._server.timeout_s, f"tool {self.spec.name!r}")
         try:
             async with limit.enforce():
-                return await seat.call(self._remote, arguments, context, deadline)
+                return await seat.call(self._described, arguments, context, deadline)
         except DeadlineReached as reached:
             if reached.deadline is not limit or limit is deadline:
                 raise
@@ -118,7 +122,9 @@ class _Seat(AsyncResource):
                 fault.retryable = not unusable.permanent
                 raise fault from unusable
 
-    async def call(self, tool: str, arguments: dict[str, Any], context: ToolContext, deadline: Deadline) -> Result:
+    async def call(
+        self, tool: DescribedTool, arguments: dict[str, Any], context: ToolContext, deadline: Deadline
+    ) -> Result:
         """Ask the server, in a connection made anew where the last one was lost."""
         from agentenv.toolkit.mcp.calling import carried  # the SDK is loaded once there is a connection
 
@@ -160,6 +166,22 @@ class _Seat(AsyncResource):
         return replace(result, text=f"{result.text}\n{note}")
 
 
+def _check_carried(arguments: dict[str, Any]) -> None:
+    """Refuse what no message can have in it.
+
+    Raises:
+        InvalidArguments: Names the argument.
+    """
+    for name, value in arguments.items():
+        try:
+            msgspec.json.encode({name: value})
+        except (ValueError, OverflowError) as error:
+            raise InvalidArguments(
+                f'argument "{explain.clip(name)}" has what JSON cannot carry: a lone surrogate, which is not a '
+                "character, or a huge number; write it anew"
+            ) from error
+
+
 def mcp_tools(*servers: McpServer, beside: Sequence[Tool] = ()) -> tuple[McpTool, ...]:
     """Give the tools of servers, for a task's ``tools``.
 
@@ -177,8 +199,8 @@ def mcp_tools(*servers: McpServer, beside: Sequence[Tool] = ()) -> tuple[McpTool
     taken = {tool.spec.name for tool in beside}
     tools: list[McpTool] = []
     for server in servers:
-        shown = shown_names((tool.name for tool in server.described.tools), prefix=server.name, taken=taken)
-        tools += [McpTool(server, tool, shown[tool.name]) for tool in server.described.tools]
+        shown = shown_names((tool.name for tool in server.tools), prefix=server.name, taken=taken)
+        tools += [McpTool(server, tool, shown[tool.name]) for tool in server.tools]
         taken |= set(shown.values())
     return tuple(tools)
 

@@ -9,11 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
+
+import msgspec
 
 from agentenv.core.hashing import sha256_of
 from agentenv.errors import ConfigError
-from agentenv.toolkit.mcp.description import Description, read_description
+from agentenv.toolkit.mcp.description import DescribedTool, Description, check_tools, read_description
+from agentenv.toolkit.references import NotInlined, inlined
 
 DEFAULT_TIMEOUT_S = 60.0
 PROGRAM = "{program}"
@@ -71,6 +75,11 @@ class McpServer:
     def sha256(self) -> str:
         """Hash of all that makes it what it is: how it is started or reached, and what it was described to be."""
         return sha256_of({"address": self.address, "described": self.described.encoded(), "timeout": self.timeout_s})
+
+    @cached_property
+    def tools(self) -> tuple[DescribedTool, ...]:
+        """What it was described to offer, but without references: prompts, examples and checks need not follow them."""
+        return tuple(map(_without_references, self.described.tools))
 
     @property
     def files(self) -> dict[str, bytes]:
@@ -185,6 +194,19 @@ def packed(folder: Path) -> bytes:
     return buffer.getvalue()
 
 
+def _without_references(tool: DescribedTool) -> DescribedTool:
+    output = None if tool.output is None else _inlined(tool.output)
+    return msgspec.structs.replace(tool, parameters=_inlined(tool.parameters), output=output)
+
+
+def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """Give a schema without references; one that cannot do without (it may refer to itself) as it is."""
+    try:
+        return inlined(schema)
+    except NotInlined:
+        return schema
+
+
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
@@ -197,5 +219,8 @@ def _server(name: str, address: Address, described: Path | Description, timeout_
     check_name(name)
     if not timeout_s > 0:
         raise ConfigError(f"MCP server {name!r}: timeout_s must be positive, got {timeout_s}")
-    described = described if isinstance(described, Description) else read_description(described)
+    if isinstance(described, Description):
+        check_tools(described.tools, repr(name))
+    else:
+        described = read_description(described)
     return McpServer(name=name, address=address, described=described, timeout_s=timeout_s)

@@ -197,7 +197,7 @@ class Session(AsyncResource):
         for _ in range(MOST_TOOLS):
             page = await client.list_tools(cursor=cursor)
             tools += page.tools
-            size += len(page.model_dump_json())
+            size += await asyncio.to_thread(_size, page)
             if size > _MOST_LIST_BYTES:
                 raise Unreachable(f"its list of tools takes more than {_MOST_LIST_BYTES:,} bytes")
             cursor = page.next_cursor
@@ -230,7 +230,11 @@ class Session(AsyncResource):
 
 
 async def _as_it_is(name: str, result: mcp_types.CallToolResult) -> None:
-    """Let a result pass, whatever its server says that its results are: it is shown as it came."""
+    """Let a result pass: `calling` holds it to what its server says that its results are."""
+
+
+def _size(page: mcp_types.ListToolsResult) -> int:
+    return len(page.model_dump_json())
 
 
 async def _end(process: BackgroundProcess) -> None:
@@ -253,6 +257,7 @@ def _described(tool: mcp_types.Tool) -> DescribedTool:
         name=tool.name,
         description=tool.description or tool.title or "",
         parameters={"type": "object", "properties": {}, **tool.input_schema},
+        output=tool.output_schema,
         parallel=bool(hints is not None and (hints.read_only_hint or hints.idempotent_hint)),
     )
 

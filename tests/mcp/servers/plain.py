@@ -16,6 +16,8 @@ TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required"
 NONE = {"type": "object", "properties": {}}
 STRUCTURED = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 DRAFT_3 = {"$schema": "http://json-schema.org/draft-03/schema#"}
+N_INSIDE = {"$defs": {"N": {"type": "integer"}}, "properties": {"n": {"$ref": "#/$defs/N"}}}
+NUMBER = {"type": "object", "required": ["n"], **N_INSIDE}
 ENDLESS = {"type": "object", "properties": {"n": {"type": "string", "pattern": "^(a+)+$"}}}
 """Matching it takes exponential time."""
 STATE = {"counted": 0, "cancelled": [], "waiting": []}
@@ -43,6 +45,9 @@ TOOLS = [
     tool("media"),
     tool("structured", outputSchema=STRUCTURED),
     tool("breaks_schema", outputSchema=ENDLESS),
+    tool("wrong_result", NUMBER, outputSchema=STRUCTURED),
+    tool("no_result", outputSchema=STRUCTURED),
+    tool("error_result", outputSchema=STRUCTURED),
     tool("changes_tools"),
     tool("closes_stdout"),
     tool("late", {"type": "object", "properties": {"n": {"type": "integer"}}}, annotations={"idempotentHint": True}),
@@ -156,6 +161,9 @@ CALLS = {
     "breaks_schema": lambda call, arguments: send(
         id=call, result={"content": [], "structuredContent": {"n": "a" * 40 + "!"}}
     ),
+    "wrong_result": lambda call, arguments: text(call, "fine", structuredContent={"n": "one"}),
+    "no_result": lambda call, arguments: text(call, "forgotten"),
+    "error_result": lambda call, arguments: text(call, "there is no n", isError=True),
     "changes_tools": changes_tools,
     "closes_stdout": closes_stdout,
     "late": late,
