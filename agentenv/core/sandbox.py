@@ -320,7 +320,7 @@ class SandboxProvider(AsyncResource):
 
         Raises:
             ConfigError: ``spec.network`` has what is no host.
-            SandboxFault: It could not be started.
+            SandboxFault: It could not be started, or the provider is closed (permanent).
             DeadlineReached: ``deadline`` fired first; nothing is left behind.
         """
 

@@ -54,7 +54,6 @@ class SupervisedBackground(BackgroundProcess):
                 return None
             if self._pull is None:
                 request, self._pull = self._connection.watch()
-                self._pull.add_done_callback(_retrieve)
                 await self._connection.send({"op": b"pull", "id": request, "process": self._id})
             answer = await _answer_to(self._pull)
             self._pull = None
@@ -101,7 +100,6 @@ class SupervisedBackground(BackgroundProcess):
 
     async def _put(self, piece: memoryview, *, last: bool) -> None:
         request, self._taking = self._connection.watch()
-        self._taking.add_done_callback(_retrieve)
         await self._connection.send({"op": b"put", "id": request, "process": self._id, "last": int(last)}, piece)
 
     async def _taken(self) -> None:
@@ -138,9 +136,3 @@ async def _answer_to(future: asyncio.Future[Answer]) -> Answer:
     """Await an answer that stays to come when the waiting is cancelled."""
     await asyncio.wait([future])
     return future.result()
-
-
-def _retrieve(future: asyncio.Future[Answer]) -> None:
-    """Look at an error that nobody may be waiting for: a lost sandbox is told to whoever asks next."""
-    if not future.cancelled():
-        future.exception()

@@ -50,6 +50,12 @@ class _Pending:
         self.future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self.on_data = on_data
 
+    def fail(self, error: Exception) -> None:
+        """Tell whoever waits; if nobody does, whoever asks next is told."""
+        if not self.future.done():
+            self.future.set_exception(error)
+            self.future.exception()  # else the loop would complain that nobody looked
+
 
 class Connection:
     """One per sandbox. A single task reads; whoever asked holds a future, found by the id of the request."""
@@ -181,15 +187,13 @@ class Connection:
                 await pending.on_data(answer)
             except Exception as error:  # noqa: BLE001 - it is the asker's, who gets it
                 self.forget(id)
-                if not pending.future.done():
-                    pending.future.set_exception(error)
+                pending.fail(error)
 
     def _lose(self, why: str) -> None:
         if self._lost is None:
             self._lost = why
         for pending in self._pending.values():
-            if not pending.future.done():
-                pending.future.set_exception(SandboxFault(self._lost))
+            pending.fail(SandboxFault(self._lost))
         self._pending.clear()
 
 

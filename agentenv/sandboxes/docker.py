@@ -296,8 +296,10 @@ class DockerProvider(SupervisedProvider):
         super().__init__(self._docker, workspace_root=workspace_root)
 
     async def aclose(self) -> None:
-        await super().aclose()
-        self._docker.close()
+        try:
+            await super().aclose()
+        finally:
+            self._docker.close()
 
 
 def _threads() -> ThreadPoolExecutor:

@@ -33,7 +33,6 @@ class EgressLink:
             OSError: It cannot listen there.
         """
         request, refusal = self._connection.watch(self._on_frame)
-        refusal.add_done_callback(_retrieve)
         await self._connection.send({"op": b"listen", "id": request})
         await asyncio.wait([self._listening, refusal], return_when=asyncio.FIRST_COMPLETED)
         if not self._listening.done():
@@ -138,9 +137,3 @@ class _Carried:
         await self._changed.wait()
         if self._gone:
             raise ConnectionResetError("the process in the sandbox closed the connection")
-
-
-def _retrieve(future: asyncio.Future[Answer]) -> None:
-    """Look at an error nobody waits for: a lost sandbox is told to whoever asks next."""
-    if not future.cancelled():
-        future.exception()

@@ -89,10 +89,8 @@ class SupervisedProcess(SandboxProcess):
     async def _on_started(self, _answer: Answer) -> None:
         self._started.set()
 
-    def _on_death(self, death: asyncio.Future[Answer]) -> None:
+    def _on_death(self, _death: asyncio.Future[Answer]) -> None:
         self._started.set()
-        if not death.cancelled():
-            death.exception()  # a lost sandbox is told to whoever asks next
 
 
 def _died(answer: Answer, killed: str) -> ProcessDied:

@@ -17,6 +17,7 @@ from agentenv.core.deadline import Deadline, DeadlineReached
 from agentenv.core.lifetime import finish
 from agentenv.core.sandbox import ProviderStatus, Sandbox, SandboxLimits, SandboxProvider, SandboxSpec
 from agentenv.errors import ConfigError, SandboxFault
+from agentenv.sandboxes.closing import close_all
 from agentenv.sandboxes.first_files import write_first_files
 from agentenv.sandboxes.pooled import PooledSandbox
 
@@ -127,9 +128,12 @@ class PooledProvider(SandboxProvider):
         await self.ready()
         warm = [sandbox for sandboxes in self._warm.values() for sandbox in sandboxes]
         self._warm.clear()
-        await asyncio.gather(*(sandbox.aclose() for sandbox in (*warm, *self._leased)))
+        closings = [sandbox.aclose() for sandbox in (*warm, *self._leased)]
         self._leased.clear()
-        await self._inner.aclose()
+        try:
+            await close_all(closings, whose="a pool of sandboxes")
+        finally:
+            await self._inner.aclose()
 
     # Getting one.
 

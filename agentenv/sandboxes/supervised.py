@@ -7,6 +7,7 @@ import errno
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, TypeVar
 
 from agentenv.core.blobs import BlobSink, BlobSource
@@ -17,6 +18,7 @@ from agentenv.core.sandbox_process import BackgroundProcess, SandboxProcess
 from agentenv.errors import SandboxFault
 from agentenv.records.messages import Spill
 from agentenv.sandboxes.background_process import SupervisedBackground
+from agentenv.sandboxes.closing import end_of
 from agentenv.sandboxes.collecting import Collecting, Snapshotting, file_name
 from agentenv.sandboxes.connection import Answer, Connection, DataHandler
 from agentenv.sandboxes.egress import EgressProxy
@@ -238,14 +240,15 @@ class SupervisedSandbox(Sandbox):
     async def aclose(self) -> None:
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
-        if not await finish(_end_of(self._closing), _CLOSE_S):
+        if not await finish(end_of(self._closing), _CLOSE_S):
             _log.warning("closing a sandbox takes longer than %.0f s; it goes on in the background", _CLOSE_S)
 
     async def _close(self) -> None:
-        if self._egress is not None:
-            await self._egress.aclose()
-        await self._connection.aclose()
-        await self._release()
+        async with AsyncExitStack() as steps:
+            steps.push_async_callback(self._release)
+            steps.push_async_callback(self._connection.aclose)
+            if self._egress is not None:
+                steps.push_async_callback(self._egress.aclose)
 
     async def _file_operation(
         self,
@@ -280,13 +283,6 @@ class SupervisedSandbox(Sandbox):
                 raise
             await self.aclose()
             raise SandboxFault(f"the sandbox did not answer within {limit_s:.0f} s; it was closed") from reached
-
-
-async def _end_of(task: asyncio.Task[None]) -> None:
-    """Wait for a task, without ending it when the waiting ends."""
-    await asyncio.wait([task])
-    if not task.cancelled() and (error := task.exception()) is not None:
-        raise error
 
 
 def _argv(command: Sequence[str] | str) -> list[bytes]:

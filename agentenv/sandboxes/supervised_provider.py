@@ -17,6 +17,7 @@ from agentenv.core.lifetime import finish
 from agentenv.core.sandbox import ProviderStatus, Sandbox, SandboxProvider, SandboxSpec
 from agentenv.errors import Fault, SandboxFault, ended
 from agentenv.sandboxes.bundle import supervisor_sha256
+from agentenv.sandboxes.closing import close_all, end_of
 from agentenv.sandboxes.connection import Connection
 from agentenv.sandboxes.egress import EgressProxy
 from agentenv.sandboxes.first_files import NO_ROOM, write_first_files
@@ -29,6 +30,8 @@ _log = logging.getLogger(__name__)
 
 _PROBE_S = 20.0
 _CLEANUP_S = 30.0
+_END_S = 60.0
+"""For closing a provider: what it waits for has limits of its own, all of them shorter."""
 
 
 class SupervisedProvider(SandboxProvider):
@@ -53,6 +56,10 @@ class SupervisedProvider(SandboxProvider):
         self._launcher = launcher
         self._root = workspace_root or Path(tempfile.gettempdir())
         self._open: set[Sandbox] = set()
+        """Those that are not closed to their end."""
+        self._starting: set[asyncio.Future[None]] = set()
+        """One for each lease that is under way."""
+        self._closed = False
         self._proven = False
         """Whether a sandbox has started here: from then on, one that does not is bad luck and worth another try."""
         self._sweeping: asyncio.Future[list[Path]] | None = None
@@ -61,10 +68,30 @@ class SupervisedProvider(SandboxProvider):
         """In what people read."""
 
     async def lease(self, spec: SandboxSpec, deadline: Deadline) -> Sandbox:
+        self._require_open()
+        under_way: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._starting.add(under_way)
+        try:
+            sandbox = await self._lease(spec, deadline)
+            if self._closed:  # meanwhile
+                await sandbox.aclose()
+            self._require_open()
+            return sandbox
+        finally:
+            self._starting.discard(under_way)
+            under_way.set_result(None)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise SandboxFault.permanent(f"the provider of {self._called} sandboxes was closed: it leases no more")
+
+    async def _lease(self, spec: SandboxSpec, deadline: Deadline) -> Sandbox:
         await self._warn()
         self._sweep()
         rules = parse_rules(spec.network)
         steps = AsyncExitStack()
+        opened: set[Sandbox] = set()
+        steps.callback(self._open.difference_update, opened)  # the last of them
         try:
             async with deadline.enforce():
                 sandbox = await self._start(spec, rules, steps)
@@ -77,6 +104,8 @@ class SupervisedProvider(SandboxProvider):
                 raise self._not_started(str(error)) from error
             raise
         self._proven = True
+        opened.add(sandbox)
+        self._open.add(sandbox)
         return sandbox
 
     async def _warn(self) -> None:
@@ -123,11 +152,21 @@ class SupervisedProvider(SandboxProvider):
         }
 
     async def aclose(self) -> None:
-        """Close what is still open, and end the removal of dead owners' workspaces."""
-        for sandbox in list(self._open):
-            await sandbox.aclose()
-        if self._sweeping is not None:
-            await finish(_end_of(self._sweeping), _CLEANUP_S)
+        """Close what is still open, and wait for the removal of dead owners' workspaces. No lease comes after it.
+
+        A lease that is under way fails.
+
+        Raises:
+            SandboxFault: Something could not be closed; all else was.
+        """
+        self._closed = True
+        if not await finish(self._end(), _END_S):
+            _log.warning("closing the %s sandboxes takes longer than %.0f s; it goes on", self._called, _END_S)
+
+    async def _end(self) -> None:
+        going = [sandbox.aclose() for sandbox in self._open]
+        going += [end_of(each) for each in (*self._starting, self._sweeping) if each is not None]
+        await close_all(going, whose=f"the provider of {self._called} sandboxes")
 
     async def _start(self, spec: SandboxSpec, rules: tuple[HostRule, ...], steps: AsyncExitStack) -> Sandbox:
         # Not in a thread: a cancellation must not come between the folder and who removes it.
@@ -145,8 +184,6 @@ class SupervisedProvider(SandboxProvider):
             write_labels=partial(write_labels, lease),
             release=steps.aclose,
         )
-        self._open.add(sandbox)
-        steps.callback(self._open.discard, sandbox)
         await sandbox.set_up(launch.workspace_inside or self._launcher.workspace_inside, launch.limits or spec.limits)
         if rules:
             await sandbox.open_network(self._make_proxy(rules))
@@ -187,8 +224,3 @@ async def _remove(lease: Path) -> None:
     except OSError as error:
         # The episode is over and its result stands; the next start tries again.
         _log.warning("the workspace %s could not be removed: %s", lease, error)
-
-
-async def _end_of(work: asyncio.Future[list[Path]]) -> None:
-    await asyncio.wait([work])
-    work.result()
