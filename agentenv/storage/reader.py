@@ -15,6 +15,7 @@ from agentenv.errors import DamagedJournal
 from agentenv.records.codec import decode_fact
 from agentenv.records.facts import Fact
 from agentenv.storage.sqlite_file import connect_reader, read_failure
+from agentenv.storage.write_ahead_log import require_whole_log
 
 
 class _File:
@@ -81,7 +82,8 @@ class _File:
         return float(self._connection.execute("SELECT at FROM facts WHERE id = ?", (fact_id,)).fetchone()[0])
 
     def check(self) -> None:
-        """Let SQLite check its structure."""
+        """See that nothing lies behind the end of its log, and let SQLite check its structure."""
+        require_whole_log(self.path)
         try:
             verdict = self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         except sqlite3.Error as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from agentenv.errors import AgentEnvError, DamagedJournal, HarnessFault, NewerSchema, ended
+from agentenv.storage.write_ahead_log import require_whole_log
 
 APPLICATION_ID = 0x61656A6C
 """``PRAGMA application_id`` of a journal: "aejl"."""
@@ -57,6 +58,7 @@ def connect_writer(path: Path) -> sqlite3.Connection:
         DamagedJournal, NewerSchema: It exists and is not one of ours.
         HarnessFault: It cannot be opened or made.
     """
+    require_whole_log(path)
     try:
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     except sqlite3.Error as error:
@@ -96,6 +98,7 @@ def connect_reader(path: Path) -> sqlite3.Connection | None:
         connection.close()
         raise read_failure(error, path) from error
     connection.close()
+    require_whole_log(path)
     return None
 
 

@@ -38,7 +38,7 @@ def texts_of(folder: Path, key: AttemptKey = KEY) -> list[str]:
         return [fact.messages[0].text for fact in reader.facts(key)]  # type: ignore[union-attr]
 
 
-_WRITER = """
+WRITER = """
 import asyncio, sys
 from pathlib import Path
 from agentenv.core.store import AttemptKey
@@ -64,7 +64,7 @@ def test_acknowledged_facts_survive_kill(tmp_path: Path) -> None:
     """Law 11: after ``kill -9`` at any moment, every fact acknowledged before it is in the journal."""
     moments = random.Random(11)
     for attempt in range(1, 7):
-        command = [sys.executable, "-c", _WRITER, str(tmp_path / "main.sqlite"), str(attempt)]
+        command = [sys.executable, "-c", WRITER, str(tmp_path / "main.sqlite"), str(attempt)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             told = [process.stdout.readline() for _ in range(moments.randint(1, 400))]
