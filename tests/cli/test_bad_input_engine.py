@@ -213,12 +213,12 @@ class TestReplyAfterItsDeadline:
     def test_it_is_dropped_and_the_server_at_fault(self, cli: Cli, tmp_path: Path, served: Engine) -> None:
         """The connection is closed; what would still come belongs to nobody."""
         served.after_start(StubFault.HANG)
-        said = run(cli, served, tmp_path / "run", "--reply-timeout", 0.3)
+        said = run(cli, served, tmp_path / "run", "--reply-timeout", 3)
         assert said.code == 0, said.err
         first, second = attempts(tmp_path / "run")
         assert (first.reason, first.fault_domain, first.steps) == (StopReason.FAULT, FaultDomain.POLICY_SERVER, ())
         assert first.fault is not None
-        assert "no reply within 0.3 s" in first.fault.message
+        assert "no reply within 3 s" in first.fault.message
         assert second.done
 
     def test_the_episodes_own_deadline_is_a_budget(self, cli: Cli, tmp_path: Path, served: Engine) -> None:

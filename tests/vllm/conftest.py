@@ -7,9 +7,11 @@ Nothing is skipped: without the engine these tests fail, and say how to get it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -83,9 +85,7 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         return
     folder = _model(seed=0)
     log = tmp_path_factory.mktemp("vllm") / "server.log"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = _free_port()
     say(f"\nstarting vLLM on port {port}, its log is {log}")
     with log.open("wb") as output:
         server = subprocess.Popen(
@@ -97,6 +97,19 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield Engine(url=url, model_dir=folder, other_weights=other)
     finally:
         _stop(server)
+
+
+def _free_port() -> int:
+    """Give a port that nobody has, below those that the kernel gives to whoever asks for any.
+
+    The server takes it only after some seconds; one of those might have gone to somebody else by then.
+    """
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(max(1025, lowest - 20_000), lowest) if lowest > 1025 else 0
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return int(free.getsockname()[1])
 
 
 def _reporter(config: pytest.Config) -> Callable[[str], None]:

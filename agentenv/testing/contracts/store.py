@@ -149,7 +149,7 @@ class StoreContract:
             for _ in range(number):
                 await asyncio.sleep(0)
             player.cancel()
-            await asyncio.wait([player], timeout=10)
+            await asyncio.wait([player], timeout=60)
             assert player.cancelled()
             await case.writer.append(key, asked("c"))
             before = [asked("a"), asked("b")] if returned else []
@@ -169,7 +169,7 @@ class StoreContract:
                 await asyncio.sleep(0)
             before = len(case.reader.facts(key)) if key in case.reader.attempts() else 0
             player.cancel()
-            await asyncio.wait([player], timeout=10)
+            await asyncio.wait([player], timeout=60)
             assert player.cancelled()
             after = len(case.reader.facts(key)) if key in case.reader.attempts() else 0
             assert after <= before + 1
@@ -190,7 +190,7 @@ class StoreContract:
         ]
         await asyncio.sleep(0)
         await case.writer.aclose()
-        done, pending = await asyncio.wait(appends, timeout=10)
+        done, pending = await asyncio.wait(appends, timeout=60)
         assert not pending
         assert [append.exception() for append in done] == [None] * 3
         assert len(case.reader.attempts()) == 3
