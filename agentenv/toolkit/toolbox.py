@@ -22,12 +22,13 @@ from agentenv.records.axes import CallStatus
 from agentenv.records.messages import ToolCall, ToolResult, ToolSpec
 from agentenv.toolkit import explain
 from agentenv.toolkit.function_tool import FunctionTool
+from agentenv.toolkit.off_loop import off_loop
 from agentenv.toolkit.output import fit, json_value, visible
 from agentenv.toolkit.result_check import as_result
 from agentenv.toolkit.schema_check import problems_of
 
-_THREAD_ABOVE_CHARS = 1 << 20
-"""A longer text is cut and stored in a thread, so that no tool's flood holds up other episodes."""
+_FEW = 64
+_NESTED = 1 << 20
 
 
 class Toolbox:
@@ -144,9 +145,7 @@ class Toolbox:
         try:
             result = as_result(await _call(tool, call, context, deadline))
             duration_s = time.monotonic() - started
-            if len(result.text) > _THREAD_ABOVE_CHARS:
-                return await asyncio.to_thread(_bounded, call, result, context, duration_s)
-            return _bounded(call, result, context, duration_s)
+            return await off_loop(_size(result), _bounded, call, result, context, duration_s)
         except InvalidArguments as error:
             result = Result(text=str(error), status=CallStatus.INVALID_ARGUMENTS)
             return _bounded(call, result, context, time.monotonic() - started)
@@ -182,6 +181,19 @@ async def _call(tool: Tool, call: ToolCall, context: ToolContext, deadline: Dead
         example = explain.example_of(tool.spec.parameters)
         raise InvalidArguments(explain.invalid(tool.spec.name, problems, example))
     return await wait_until(deadline, tool.call(call.arguments, context, deadline), whose=f"tool {call.name!r}")
+
+
+def _size(result: Result) -> int:
+    """Say how much a result is to go through: characters, or `_NESTED` where that is only known once it was done."""
+    size = len(result.text)
+    value = result.value
+    inner = value.values() if isinstance(value, dict) and len(value) <= _FEW else (value,)
+    for item in inner:
+        if isinstance(item, str):
+            size += len(item)
+        elif item is not None and not isinstance(item, int | float):
+            return _NESTED
+    return size
 
 
 def _bounded(call: ToolCall, result: Result, context: ToolContext, duration_s: float) -> ToolResult:

@@ -14,6 +14,7 @@ import pytest
 from agentenv.core.sandbox import Output
 from agentenv.errors import HarnessFault
 from agentenv.records.messages import Spill
+from agentenv.toolkit.off_loop import PIECE
 from agentenv.toolkit.output import decode, excerpt, fit, json_value, visible
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,6 +48,15 @@ def test_ordinary_text_is_untouched(text: str) -> None:
     """Law: text without odd characters is its own visible form, encoded or not."""
     assert visible(text) == text
     assert decode(text.encode()) == text
+
+
+@given(data=st.binary(max_size=9) | st.text(max_size=4).map(str.encode), before=st.integers(0, 9))
+def test_pieces_in_which_a_long_text_is_gone_through_leave_no_trace(data: bytes, before: int) -> None:
+    """Law: the visible form of a long text is that of its parts, wherever the pieces it is made in meet."""
+    long = b"x" * (PIECE - before)
+    assert decode(long + data + long) == long.decode() + decode(data) + long.decode()
+    text = data.decode("utf-8", "surrogateescape")
+    assert visible(long.decode() + text) == long.decode() + visible(text)
 
 
 def test_escapes_name_the_character() -> None:

@@ -8,10 +8,8 @@ from agentenv.core.sandbox import Sandbox
 from agentenv.core.tool import ToolContext
 from agentenv.records.axes import CallStatus
 from agentenv.toolkit import Toolbox
-from hypothesis import given
-from hypothesis import strategies as st
 
-from agentenv_tools.files import MAX_FILE_BYTES, _not_once, files, files_edit, files_list, files_read, files_write
+from agentenv_tools.files import MAX_FILE_BYTES, files, files_edit, files_list, files_read, files_write
 from agentenv_tools.search import files_search
 from tests.toolkit.kit import NO_DEADLINE, call_one, calls_of
 
@@ -182,18 +180,6 @@ async def test_edit_that_is_not_unique_changes_nothing_and_says_how_many(context
     assert "occurs 20 or more times" in (await call_one(files_edit, context, path="many", old="x", new="y")).text
     assert context.sandbox is not None
     assert await context.sandbox.read("f") == content.encode()
-
-
-@given(
-    before=st.text("ab \n", max_size=8),
-    piece=st.text("ab \n", min_size=1, max_size=3),
-    after=st.text("ab \n", max_size=8),
-)
-def test_uniqueness_counts_overlaps(before: str, piece: str, after: str) -> None:
-    """Law: a piece may be replaced exactly if there is one position at which it stands."""
-    content = before + piece + after
-    places = [at for at in range(len(content)) if content.startswith(piece, at)]
-    assert (_not_once(content.encode(), piece.encode()) == "") == (len(places) == 1)
 
 
 async def test_edit_keeps_bytes_that_are_no_text(context: ToolContext) -> None:

@@ -284,6 +284,21 @@ def test_no_charset_makes_anything_but_characters(charset: str, body: bytes) -> 
     shown(reply, InMemoryBlobs()).text.encode()
 
 
+def test_the_end_of_an_endless_content_type_is_not_read() -> None:
+    """Python parses one in time that grows with the square of its length."""
+    fields = {"content-type": f"text/plain;{';' * 90_000}charset=latin-1"}
+    reply = Reply(status=200, reason="OK", url="http://a.test/", headers=fields, body="é".encode(), cut=False)
+    assert shown(reply, InMemoryBlobs()).text.endswith("\n\né")
+
+
+def test_a_long_body_is_decoded_in_pieces_like_a_whole() -> None:
+    for charset, text in (("utf-8", "é€" * 20_000), ("gb18030", "汉字" * 20_000), ("utf-16", "汉 " * 20_000)):
+        fields = {"content-type": f"text/plain; charset={charset}"}
+        body = b"x" * 3 + text.encode(charset) if charset != "utf-16" else text.encode(charset)
+        reply = Reply(status=200, reason="OK", url="http://a.test/", headers=fields, body=body, cut=False)
+        assert shown(reply, InMemoryBlobs()).text.endswith(f"\n{body.decode(charset)}")
+
+
 def test_no_charset_takes_long() -> None:
     """A mebibyte in Python's slowest decoder, which is quadratic, would hold up every episode for minutes."""
     body = b"a" * (1 << 19) + b"-" + b"b" * (1 << 19)

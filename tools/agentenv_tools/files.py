@@ -7,11 +7,14 @@ from typing import Annotated
 from agentenv.core.sandbox import FileEntry, Sandbox
 from agentenv.core.tool import InvalidArguments, Result, ToolContext
 from agentenv.toolkit import sandbox_of, tool
+from agentenv.toolkit.off_loop import off_loop
 from agentenv.toolkit.output import visible
 from msgspec import Meta
 
+from agentenv_tools import file_texts
 from agentenv_tools.answers import refused, unusable
 from agentenv_tools.arguments import text_argument
+from agentenv_tools.file_texts import Lines, found, lines_of, not_once
 from agentenv_tools.search import files_search
 
 MAX_FILE_BYTES = 4 << 20
@@ -19,7 +22,6 @@ MAX_FILE_BYTES = 4 << 20
 _MAX_ENTRIES = 500
 _NOTE_BYTES = 200
 """Room for the note behind a part of a file."""
-_MAX_PLACES = 20
 _SUFFIX = {"dir": "/", "link": "@"}
 
 
@@ -42,7 +44,12 @@ async def files_list(context: ToolContext, path: str = ".", depth: Annotated[int
     return Result(text="\n".join(lines) or "[the folder is empty]")
 
 
-@tool(needs_sandbox=True, parallel=True, example={"path": "README.md", "first_line": 1, "last_line": 40})
+@tool(
+    needs_sandbox=True,
+    parallel=True,
+    sources=(file_texts,),
+    example={"path": "README.md", "first_line": 1, "last_line": 40},
+)
 async def files_read(
     path: str,
     context: ToolContext,
@@ -63,15 +70,13 @@ async def files_read(
         return unusable(path, error)
     if not content:
         return Result(text="[the file is empty]")
-    lines = content[:MAX_FILE_BYTES].decode("utf-8", "surrogateescape").removesuffix("\n").split("\n")
-    if first_line > len(lines):
-        return refused(f"{visible(path)} has {len(lines)} lines; line {first_line} does not exist")
+    room = context.output_cap_bytes - _NOTE_BYTES
+    part = await off_loop(len(content), lines_of, content[:MAX_FILE_BYTES], first_line, last_line, room)
+    if first_line > part.total:
+        return refused(f"{visible(path)} has {part.total} lines; line {first_line} does not exist")
     if last_line is not None and last_line < first_line:
         return refused(f"last_line ({last_line}) is before first_line ({first_line})")
-    wanted = lines[first_line - 1 : last_line]
-    shown = _fitting(wanted, context.output_cap_bytes - _NOTE_BYTES)
-    notes = _notes(first_line, len(shown), len(wanted), len(lines), len(content) > MAX_FILE_BYTES)
-    return Result(text="\n".join([*shown, *notes]))
+    return Result(text="\n".join([*part.shown, *_notes(first_line, part, len(content) > MAX_FILE_BYTES)]))
 
 
 @tool(needs_sandbox=True, example={"path": "notes.txt", "content": "First line\n"})
@@ -91,7 +96,7 @@ async def files_write(path: str, content: str, context: ToolContext) -> Result:
     return Result(text=f"Wrote {len(data):,} bytes to {visible(path)}.")
 
 
-@tool(needs_sandbox=True, example={"path": "main.py", "old": "x = 1", "new": "x = 2"})
+@tool(needs_sandbox=True, sources=(file_texts,), example={"path": "main.py", "old": "x = 1", "new": "x = 2"})
 async def files_edit(path: str, old: str, new: str, context: ToolContext) -> Result:
     """Replace one piece of text in a file. It must occur exactly once: include enough of the lines around it.
 
@@ -109,12 +114,12 @@ async def files_edit(path: str, old: str, new: str, context: ToolContext) -> Res
         content = await sandbox.read(path, max_bytes=MAX_FILE_BYTES + 1)
         if len(content) > MAX_FILE_BYTES:
             return refused(f"{visible(path)} is larger than {MAX_FILE_BYTES:,} bytes: too large to edit")
-        if problem := _not_once(content, before):
+        if problem := await off_loop(len(content), not_once, content, before):
             return refused(f"{problem} in {visible(path)}; nothing was changed")
-        await sandbox.write(path, content.replace(before, after))
+        changed, line = await off_loop(len(content), _replaced, content, before, after)
+        await sandbox.write(path, changed)
     except OSError as error:
         return unusable(path, error)
-    line = content[: content.index(before)].count(b"\n") + 1
     return Result(text=f"Replaced 1 occurrence at line {line} of {visible(path)}.")
 
 
@@ -138,17 +143,15 @@ def _entry(path: str, entry: FileEntry) -> str:
     return f"{shown} {entry.size_bytes}" if entry.kind == "file" else f"{shown}{_SUFFIX.get(entry.kind, ' (special)')}"
 
 
-def _fitting(lines: list[str], room_bytes: int) -> list[str]:
-    """Give the first lines that fit, but one at least."""
-    for count, line in enumerate(lines):
-        room_bytes -= len(visible(line).encode()) + 1
-        if room_bytes < 0:
-            return lines[: max(count, 1)]
-    return lines
+def _replaced(content: bytes, before: bytes, after: bytes) -> tuple[bytes, int]:
+    """Put a text in the place of one that is there; say in which line."""
+    at = found(content, before)
+    return content[:at] + after + content[at + len(before) :], content.count(b"\n", 0, at) + 1
 
 
-def _notes(first: int, shown: int, wanted: int, total: int, cut: bool) -> list[str]:
+def _notes(first: int, part: Lines, cut: bool) -> list[str]:
     """Say which part of the file this is; nothing if it is the whole."""
+    shown, wanted, total = len(part.shown), part.wanted, part.total
     count = f"more than {total}" if cut else str(total)
     notes: list[str] = []
     if shown < total or cut:
@@ -172,23 +175,3 @@ def _utf8(name: str, text: str) -> bytes:
         raise InvalidArguments(
             f'argument "{name}" contains a lone surrogate at position {error.start}, which no file can hold'
         ) from error
-
-
-def _not_once(content: bytes, piece: bytes) -> str:
-    """Say why a piece of text is not there exactly once; empty if it is. Overlapping occurrences count each."""
-    places: list[int] = []
-    at = content.find(piece)
-    while at >= 0 and len(places) < _MAX_PLACES:
-        places.append(content.count(b"\n", 0, at) + 1)
-        at = content.find(piece, at + 1)
-    if len(places) == 1:
-        return ""
-    if places:
-        shown = ", ".join(map(str, places))
-        count = f"{len(places)} or more" if at >= 0 else str(len(places))
-        return f"the text occurs {count} times (lines {shown}); include more of the lines around it"
-    if b"\r\n" in content and piece.replace(b"\n", b"\r\n") in content:
-        return r"the text does not occur (0 matches): the file ends its lines with \r\n"
-    if b" ".join(piece.split()) in b" ".join(content.split()):
-        return "the text does not occur (0 matches), only with other spaces or line breaks"
-    return "the text does not occur (0 matches)"

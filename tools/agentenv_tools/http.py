@@ -16,6 +16,7 @@ from agentenv.core.tool import InvalidArguments, Result, ToolContext
 from agentenv.errors import ConfigError
 from agentenv.records.axes import CallStatus
 from agentenv.toolkit import FunctionTool, tool
+from agentenv.toolkit.off_loop import off_loop
 from agentenv.toolkit.output import visible
 from msgspec import Meta
 
@@ -110,7 +111,7 @@ async def _answered(request: Request, context: ToolContext, limits: Limits) -> R
         return refused(f"this may not be reached: {error}")
     except (HostNotFound, NotReached) as error:
         return refused(str(error))
-    return http_shown.shown(reply, context.blobs)
+    return await off_loop(len(reply.body), http_shown.shown, reply, context.blobs)
 
 
 http = http_tool()

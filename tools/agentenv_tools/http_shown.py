@@ -8,6 +8,7 @@ from email.message import Message
 
 from agentenv.core.blobs import BlobSink
 from agentenv.core.tool import Result
+from agentenv.toolkit.off_loop import PIECE
 from agentenv.toolkit.output import visible
 
 from agentenv_tools.http_exchange import Reply
@@ -72,16 +73,17 @@ def _text(reply: Reply) -> str | None:
         return None
     decoder = codecs.getincrementaldecoder(_charset(reply.headers.get("content-type", "")))("strict")
     try:
-        text = decoder.decode(reply.body, final=not reply.cut)  # a character broken by the cut is left out
+        pieces = [decoder.decode(reply.body[at : at + PIECE]) for at in range(0, len(reply.body), PIECE)]
+        pieces.append(decoder.decode(b"", final=not reply.cut))  # a character broken by the cut is left out
     except UnicodeError:
         return None
-    return None if "\0" in text else text
+    return None if any("\0" in piece for piece in pieces) else "".join(pieces)
 
 
 def _charset(content_type: str) -> str:
     """Give the encoding of text that a content type names, else UTF-8."""
     described = Message()
-    described["content-type"] = content_type
+    described["content-type"] = content_type[:_FIELD_CHARS]  # parsing takes time that grows with the square
     try:
         named = codecs.lookup(described.get_content_charset("utf-8")).name
     except (LookupError, ValueError):

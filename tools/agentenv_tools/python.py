@@ -17,6 +17,7 @@ from agentenv.core.tool import Result, ToolContext
 from agentenv.errors import ToolFault
 from agentenv.records.axes import CallStatus
 from agentenv.toolkit import sandbox_of, tool
+from agentenv.toolkit.off_loop import off_loop
 from agentenv.toolkit.output import excerpt
 from msgspec import Meta
 
@@ -76,7 +77,8 @@ async def python(
     limit_s = within(timeout_s, deadline)
     try:
         died = await interpreter.open(deadline)
-        result = _shown(await interpreter.run(code, limit_s, deadline), limit_s)
+        answer = await interpreter.run(code, limit_s, deadline)
+        result = await off_loop(len(answer.head) + len(answer.tail), _shown, answer, limit_s)
     except _Killed as killed:
         return Result(text=f"{killed}\n{_LOST}", status=killed.status, value=_LOST_STATE)
     if not died:
@@ -165,12 +167,16 @@ class _Interpreter(AsyncResource):
         self._asked += 1
         request = {"id": self._asked, "code": code, "timeout_s": limit_s, "cap_bytes": _CAP_BYTES}
         line = await process.request(json.dumps(request).encode(), deadline)
-        answer = msgspec.json.decode(line, type=_Answer)
+        answer = await off_loop(len(line), _decoded, line)
         if answer.id != self._asked:
             raise msgspec.DecodeError(f"answer {answer.id} to question {self._asked}")
         if answer.total_bytes < len(answer.head) + len(answer.tail):
             raise msgspec.DecodeError("more bytes were kept than were written")
         return answer
+
+
+def _decoded(line: bytes) -> _Answer:
+    return msgspec.json.decode(line, type=_Answer)
 
 
 @functools.cache

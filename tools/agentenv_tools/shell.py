@@ -12,6 +12,7 @@ from agentenv.core.tool import Result, ToolContext
 from agentenv.records.axes import CallStatus
 from agentenv.records.messages import Spill
 from agentenv.toolkit import sandbox_of, tool
+from agentenv.toolkit.off_loop import off_loop
 from agentenv.toolkit.output import excerpt
 from msgspec import Meta
 
@@ -37,7 +38,8 @@ async def shell(
     execution = await sandbox_of(context).run(
         text_argument("command", command), deadline=deadline, timeout_s=limit_s, blobs=context.blobs
     )
-    return _shown(execution, limit_s, context.blobs)
+    size = sum(len(stream.head) + len(stream.tail) for stream in (execution.stdout, execution.stderr))
+    return await off_loop(size, _shown, execution, limit_s, context.blobs)
 
 
 def _shown(execution: Execution, limit_s: float, blobs: BlobSink) -> Result:

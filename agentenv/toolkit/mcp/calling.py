@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import mcp_types
@@ -11,9 +10,10 @@ from mcp import MCPError
 from agentenv.core.blobs import BlobSink
 from agentenv.core.tool import InvalidArguments, Result
 from agentenv.toolkit.explain import expected, got
-from agentenv.toolkit.mcp.content import broken, is_short, result_of
+from agentenv.toolkit.mcp.content import broken, result_of, size_of
 from agentenv.toolkit.mcp.description import DescribedTool
 from agentenv.toolkit.mcp.session import Session, Unreachable
+from agentenv.toolkit.off_loop import off_loop
 from agentenv.toolkit.schema_check import mismatch_of
 
 _LONGEST = 2_000
@@ -38,7 +38,7 @@ async def carried(session: Session, tool: DescribedTool, arguments: dict[str, An
         if error.code == mcp_types.INVALID_PARAMS:
             raise InvalidArguments(f'Invalid arguments for "{tool.name}": {error.message[:_LONGEST]}') from error
         return f"it answered with error {error.code} of the protocol: {error.message[:_LONGEST]}"
-    result = result_of(answer, blobs) if is_short(answer) else await asyncio.to_thread(result_of, answer, blobs)
+    result = await off_loop(size_of(answer), result_of, answer, blobs)
     if answer.is_error or tool.output is None:
         return result
     fault = await _fault_of(answer, tool.output)

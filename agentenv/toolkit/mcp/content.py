@@ -17,8 +17,6 @@ from agentenv.toolkit.output import json_value
 
 _MOST_VALUE_CHARS = 64 << 10
 """Of structured content as JSON that goes to the grader; more is in the text, and kept whole with it."""
-_MOST_SHORT_BLOCKS = 64
-_MOST_SHORT_CHARS = 1 << 16
 
 
 def result_of(answer: mcp_types.CallToolResult, blobs: BlobSink) -> Result:
@@ -41,13 +39,12 @@ def result_of(answer: mcp_types.CallToolResult, blobs: BlobSink) -> Result:
     )
 
 
-def is_short(answer: mcp_types.CallToolResult) -> bool:
-    """Whether making a result of it takes no time worth a thread: nothing to decode, to store, or to write as JSON."""
-    texts = [block.text for block in answer.content if isinstance(block, mcp_types.TextContent)]
-    return (
-        answer.structured_content is None
-        and len(texts) == len(answer.content) <= _MOST_SHORT_BLOCKS
-        and sum(map(len, texts)) <= _MOST_SHORT_CHARS
+def size_of(answer: mcp_types.CallToolResult) -> int:
+    """Say how much of it is to go through: characters of text; what has to be decoded or written as JSON is a lot."""
+    if answer.structured_content is not None:
+        return _MOST_VALUE_CHARS
+    return sum(
+        len(block.text) if isinstance(block, mcp_types.TextContent) else _MOST_VALUE_CHARS for block in answer.content
     )
 
 
