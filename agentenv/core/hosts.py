@@ -11,7 +11,11 @@ import asyncio
 import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+
+from anyio.lowlevel import RunVar
 
 from agentenv.errors import ConfigError
 
@@ -20,6 +24,12 @@ MayConnect = Callable[[Address], bool]
 """Judges an address. Anything but `is_public` is for tests."""
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 """Looks a name up, as `look_up` does."""
+
+_AT_ONCE = 16
+"""Names that are looked up at the same time; more wait."""
+_LOOK_UP_S = 15.0
+"""For one name, waiting included."""
+_OF_LOOP: RunVar[ThreadPoolExecutor] = RunVar("agentenv.core.hosts")
 
 _PORTS = frozenset({80, 443})
 _NAME = re.compile(r"(?:\*\.)?(?!-)[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*")
@@ -105,8 +115,19 @@ async def look_up(host: str, port: int) -> list[str]:
     """
     import socket
 
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(_threads(), ask)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def _threads() -> ThreadPoolExecutor:
+    """Give this loop's threads for names, of its own: while name servers are slow, they keep no other work waiting."""
+    try:
+        return _OF_LOOP.get()
+    except LookupError:
+        threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="agentenv-names")
+        _OF_LOOP.set(threads)
+        return threads
 
 
 async def addresses_for(
@@ -128,14 +149,17 @@ async def addresses_for(
 
     Raises:
         HostRefused: It is not on the list, or leads to no public address.
-        HostNotFound: It cannot be looked up.
+        HostNotFound: It cannot be looked up, or not in time.
     """
     if not any(rule.allows(host, port) for rule in rules):
         raise HostRefused(
             f"{host}:{port} is not on the list of hosts, which is: {', '.join(map(str, rules)) or 'empty'}"
         )
     try:
-        found = [host] if address_of(host) is not None else await resolve(host, port)
+        async with asyncio.timeout(_LOOK_UP_S):
+            found = [host] if address_of(host) is not None else await resolve(host, port)
+    except TimeoutError:
+        raise HostNotFound(f"{host} cannot be looked up: no name server answered in {_LOOK_UP_S:g} s") from None
     except (OSError, UnicodeError) as error:
         said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise HostNotFound(f"{host} cannot be looked up: {said}") from None
