@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 START_LIMIT_S = 60.0
-STOP_LIMIT_S = 30.0
+STOP_LIMIT_S = 60.0
 _TICK_S = 0.05
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 _SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -132,11 +132,24 @@ def _clear(folder: Path, group: str) -> None:
             subprocess.run(["umount", "--lazy", place], check=True)
     shutil.rmtree(folder)
     # Version 1 of control groups has one tree per controller, version 2 a single one.
-    for tree in (_CONTROL_GROUPS, *_CONTROL_GROUPS.glob("*/")):
-        for path in sorted((tree / group).glob("**/"), reverse=True):
-            path.rmdir()
+    trees = [tree / group for tree in (_CONTROL_GROUPS, *_CONTROL_GROUPS.glob("*/"))]
+    ends = time.monotonic() + STOP_LIMIT_S
+    while not all(map(_removed, trees)):
+        if time.monotonic() > ends:
+            raise EngineFailed(f"processes in control groups of the engine are still there: {group}")
+        time.sleep(_TICK_S)
     if left := _processes(folder):
         raise EngineFailed(f"processes of the engine are still there: {left}")
+
+
+def _removed(tree: Path) -> bool:
+    """Remove control groups, unless some process in one of them is still on its way out."""
+    try:
+        for path in sorted(tree.glob("**/"), reverse=True):
+            path.rmdir()
+    except OSError:
+        return False
+    return True
 
 
 def main(command: list[str]) -> int:

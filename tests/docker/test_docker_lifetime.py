@@ -139,7 +139,7 @@ async def test_many_at_once_leave_no_container_and_no_shim(provider, engine, roo
     assert await asyncio.gather(*map(use, range(12))) == [b"%d\n" % number for number in range(12)]
     assert (containers(engine), list(root.iterdir())) == ([], [])
     if engine.startswith("unix:///tmp/agentenv-engine"):
-        wait_until(lambda: shims(engine), 5.0)
+        wait_until(lambda: shims(engine), 30.0)
 
 
 @pytest.mark.parametrize("milliseconds", [0.5, 20, 60, 120, 180, 250, 350])

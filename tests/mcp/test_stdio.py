@@ -22,6 +22,9 @@ from tests.toolkit.kit import calls_of
 
 pytestmark = pytest.mark.mcp
 
+LIMIT_S = 4.0
+"""Of each call, where one is to go beyond it: what is answered at once is within it on a busy machine too."""
+
 
 async def test_a_server_is_described(sandbox: Sandbox) -> None:
     described = await described_as(sandbox)
@@ -132,17 +135,17 @@ async def test_a_server_that_cannot_be_started_again_is_unavailable(sandbox: San
 
 async def test_a_call_that_hangs_is_stopped_and_its_late_answer_dropped(sandbox: Sandbox) -> None:
     """The server answers the cancelled call right before the next one: ids tell the two apart."""
-    async with episode(await plain_server(sandbox, timeout_s=0.3), sandbox=sandbox) as tools:
+    async with episode(await plain_server(sandbox, timeout_s=LIMIT_S), sandbox=sandbox) as tools:
         stopped = await tools.call("hang")
         assert stopped.status is CallStatus.TIMEOUT
-        assert "after its limit of 0.3 s" in stopped.text
+        assert "after its limit of 4 s" in stopped.text
         assert (await tools.call("echo", text="mine")).text == "mine"
         assert len(json.loads((await tools.call("cancelled")).text)) == 1, "the server was told"
 
 
 async def test_the_deadline_of_the_harness_passes_through_and_cancels(sandbox: Sandbox) -> None:
     async with episode(await plain_server(sandbox), sandbox=sandbox) as tools:
-        deadline = Deadline.after(0.3, "the tools of one action")
+        deadline = Deadline.after(2, "the tools of one action")
         with pytest.raises(DeadlineReached) as reached:
             await tools.toolbox.run(calls_of(("hang", {})), context=tools.context, deadline=deadline, refuse_after=None)
         assert reached.value.deadline is deadline
@@ -150,7 +153,7 @@ async def test_the_deadline_of_the_harness_passes_through_and_cancels(sandbox: S
 
 
 async def test_answers_to_others_are_nobodys(sandbox: Sandbox) -> None:
-    async with episode(await plain_server(sandbox, timeout_s=0.5), sandbox=sandbox) as tools:
+    async with episode(await plain_server(sandbox, timeout_s=LIMIT_S), sandbox=sandbox) as tools:
         assert (await tools.call("wrong_id")).status is CallStatus.TIMEOUT
         assert (await tools.call("echo", text="mine")).text == "mine"
 
@@ -164,7 +167,7 @@ async def test_calls_of_one_turn_run_at_once_where_the_server_says_so(sandbox: S
 
 
 async def test_lines_that_are_no_messages_are_passed_over(sandbox: Sandbox) -> None:
-    async with episode(await plain_server(sandbox, timeout_s=0.3), sandbox=sandbox) as tools:
+    async with episode(await plain_server(sandbox, timeout_s=LIMIT_S), sandbox=sandbox) as tools:
         assert (await tools.call("no_json")).text == "after the noise"
         assert "3 lines that are no message, such as: Starting up ..." in (await tools.call("hang")).text
 
