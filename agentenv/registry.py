@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from agentenv.core.task import Suite
 from agentenv.core.tool import Tool
@@ -51,16 +53,23 @@ def load_suite(name: str) -> Suite:
 
 
 def load_tools(name: str) -> tuple[Tool, ...]:
-    """Load a registered tool or toolset.
+    """Load a registered tool or toolset, or one tool of a toolset by its own name.
 
     Raises:
-        UnknownNameError: Nobody registered the name.
+        UnknownNameError: Nobody registered the name, and no tool has it.
         ConfigError: The plug-in that registered it cannot be imported.
     """
     points = _points(TOOLS_GROUP)
-    if name not in points:
-        raise UnknownNameError.of("tool", name, points)
-    found = _loaded(points[name], "tool")
+    if name in points:
+        return _tools_of(points[name])
+    tools = {tool.spec.name: tool for point in points.values() for tool in _tools_of(point)}
+    if name not in tools:
+        raise UnknownNameError.of("tool", name, {*points, *tools})
+    return (tools[name],)
+
+
+def _tools_of(point: EntryPoint) -> tuple[Tool, ...]:
+    found = _loaded(point, "tool")
     return cast("tuple[Tool, ...]", found) if isinstance(found, tuple) else (cast("Tool", found),)
 
 
@@ -70,7 +79,8 @@ def _points(group: str) -> Mapping[str, EntryPoint]:
 
 def _loaded(point: EntryPoint, kind: str) -> Any:
     try:
-        return point.load()
+        with _no_silent_end():
+            return point.load()
     except (Exception, SystemExit) as error:
         raise ConfigError(
             f"{kind.capitalize()} {point.name!r}: its plug-in {point.value} cannot be imported: "
@@ -80,7 +90,8 @@ def _loaded(point: EntryPoint, kind: str) -> Any:
 
 def _module(name: str, spec: str) -> ModuleType:
     try:
-        return importlib.import_module(name)
+        with _no_silent_end():
+            return importlib.import_module(name)
     except (Exception, SystemExit) as error:
         raise ConfigError(
             f"Suite {spec!r}: module {name!r} cannot be imported: {type(error).__name__}: {error}{_file_hint(name)}"
@@ -97,16 +108,37 @@ def _module_from(path: Path) -> ModuleType:
         raise ConfigError(f"Suite {str(path)!r}: there is no such file; give a registered name or a path to a .py file")
     name = f"agentenv_suite_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
-    assert spec is not None
-    assert spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"Suite {str(path)!r}: a suite is a Python file, and its name ends in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickling look their module up
     try:
-        spec.loader.exec_module(module)
+        with _no_silent_end():
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise ConfigError(f"Suite {str(path)!r} raised {type(error).__name__} when it was loaded: {error}") from error
     return module
+
+
+@contextmanager
+def _no_silent_end() -> Generator[None]:
+    """Make ``os._exit`` raise ``SystemExit`` here, or a file could end the command without a word.
+
+    Children of this process, which are to end by it, still do.
+    """
+    ending, owner = os._exit, os.getpid()  # pyright: ignore[reportPrivateUsage]  its public name
+
+    def told(status: int) -> NoReturn:
+        if os.getpid() != owner:
+            ending(status)
+        raise SystemExit(f"it called os._exit({status})")
+
+    os._exit = told
+    try:
+        yield
+    finally:
+        os._exit = ending
 
 
 def _suite_in(module: ModuleType, attribute: str, spec: str) -> Suite:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentenv.cli.paths import given_path
 from agentenv.cli.running import run
 
 if TYPE_CHECKING:
@@ -23,7 +24,10 @@ _MOST_UNCLOSED = 5
 def collect(  # noqa: PLR0913, PLR0917 - one parameter per flag
     suite: Annotated[str, typer.Argument(help="Registered suite, path of a suite.py, or module:attribute.")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Run folder; default runs/SUITE-POLICY[-SCRIPT].")
+        Path | None,
+        typer.Option(
+            "--out", "-o", parser=given_path, metavar="PATH", help="Run folder; default runs/SUITE-POLICY[-SCRIPT]."
+        ),
     ] = None,
     policy: Annotated[
         str, typer.Option(help="vllm, smollm2, llamacpp, openai, scripted[:SCRIPT], replay:RUN.")
@@ -48,7 +52,9 @@ def collect(  # noqa: PLR0913, PLR0917 - one parameter per flag
     ] = 0.0,
     tasks: Annotated[int, typer.Option("--tasks", "-n", help="Tasks to collect.")] = 8,
     group_size: Annotated[int, typer.Option(help="Episodes per task.")] = 1,
-    concurrency: Annotated[int, typer.Option(help="Episodes at once.")] = 16,
+    concurrency: Annotated[
+        int | None, typer.Option(help="Episodes at once; default: the slots of an engine in this process, else 16.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Task i has seed SEED + i.")] = 0,
     level: Annotated[int, typer.Option(help="Difficulty.")] = 1,
     shots: Annotated[int, typer.Option(help="Worked examples in the prompt.")] = 0,
@@ -142,15 +148,14 @@ def collect(  # noqa: PLR0913, PLR0917 - one parameter per flag
         durability=durability,
     )
     folder = out or default_folder(suite, policy)
-    said: list[str] = []
     try:
-        tally = run(_collect(config, folder, resume=resume, said=said))
+        tally = run(_collect(config, folder, resume=resume))
     except KeyboardInterrupt:
         kept = f"Interrupted: {_n_done(folder)} of {config.tasks * config.group_size} episodes are done."
         door = " with --resume finishes the run" if folder.is_dir() else " begins the run: there is no folder yet"
         print(f"{kept} The same command{door}.", file=sys.stderr)
         raise typer.Exit(130) from None
-    _report(folder, tally, said)
+    _report(folder, tally)
     if not tally.complete:
         raise typer.Exit(3)
 
@@ -166,8 +171,8 @@ def default_folder(suite: str, policy: str) -> Path:
     return Path("runs") / "-".join(part for part in parts if part)
 
 
-async def _collect(config: RunConfig, out: Path, *, resume: bool, said: list[str]) -> Tally:
-    """Collect; what a user must know of the whole run goes to stderr at once, and into ``said``."""
+async def _collect(config: RunConfig, out: Path, *, resume: bool) -> Tally:
+    """Collect; what a user must know of the whole run goes to stderr before anything is sampled."""
     from agentenv.cli.progress import LiveProgress
     from agentenv.cli.terminal import harmless
     from agentenv.config.run import open_run
@@ -177,7 +182,6 @@ async def _collect(config: RunConfig, out: Path, *, resume: bool, said: list[str
         async with open_run(config, out, resume=resume, observer=live) as opened:
             warning = nothing_trainable(opened.identity, config.sampling)
             if warning is not None:
-                said.append(warning)
                 print(harmless(warning), file=sys.stderr, flush=True)
             live.skip(len(opened.before.done))
             return await opened.collect()
@@ -196,13 +200,16 @@ def _n_done(folder: Path) -> int:
         return 0
 
 
-def _report(folder: Path, tally: Tally, said: list[str]) -> None:
+def _report(folder: Path, tally: Tally) -> None:
     from agentenv.cli.stats import print_stats
     from agentenv.cli.terminal import harmless
 
+    if tally.done_before == tally.planned:
+        print(
+            f"Nothing was left to do: all {tally.planned} episodes of {folder} were done. To collect more, give "
+            "another folder (--out), and other tasks (--seed) or more of them (--tasks, --group-size)."
+        )
     print_stats(folder)
-    for line in said:
-        print(harmless(line))
     if tally.stopped_by:
         print(harmless(f"No further episodes were begun: {tally.stopped_by}"), file=sys.stderr)
     if not tally.complete:

@@ -104,8 +104,9 @@ def _try_conformance(factories: list[str], only: list[str], known: list[str], *,
     from agentenv.sandboxes.conformance.catalogue import CHECKS
     from agentenv.sandboxes.conformance.report import page
 
-    for name in (*only, *known):
-        _check_name(name)
+    for option, names in (("--check", only), ("--known", known)):
+        for name in names:
+            _check_name(name, option)
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - an entry of sys.path is text; modules of one's own lie there
     checks = [check for name, check in CHECKS.items() if not only or name in only]
     tried = [run(_tried(factory, checks, known, quiet=markdown)) for factory in factories]
@@ -115,12 +116,12 @@ def _try_conformance(factories: list[str], only: list[str], known: list[str], *,
         raise typer.Exit(1)
 
 
-def _check_name(name: str) -> None:
+def _check_name(name: str, option: str) -> None:
     from agentenv.errors import UnknownNameError
     from agentenv.sandboxes.conformance.catalogue import CHECKS
 
     if name not in CHECKS:
-        raise UnknownNameError.of("check", name, CHECKS)
+        raise UnknownNameError.of("check", name, CHECKS, where=f" ({option})")
 
 
 async def _tried(factory: str, checks: list[Check], known: list[str], *, quiet: bool) -> Tried:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentenv.cli.paths import given_path
+
 if TYPE_CHECKING:
     from agentenv.config.reading import StoredRun
     from agentenv.core.exporter import LossReport
@@ -17,7 +19,10 @@ if TYPE_CHECKING:
 def export(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
     to: Annotated[str, typer.Option(help="A format of `agentenv list exporters`.")] = "parquet",
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="File; default RUN/export.FORMAT.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", parser=given_path, metavar="PATH", help="File; default RUN/export.FORMAT."),
+    ] = None,
     every_attempt: Annotated[
         bool, typer.Option("--every-attempt", help="Also attempts that failed, were interrupted or replaced.")
     ] = False,
@@ -32,7 +37,7 @@ def export(
     from agentenv.exporters.table import EXPORTERS
 
     if to not in EXPORTERS:
-        raise UnknownNameError.of("exporter", to, EXPORTERS)
+        raise UnknownNameError.of("exporter", to, EXPORTERS, where=" (--to)")
     path = out or run / f"export.{to}"
     with stored_run(run) as stored:
         finals = stored.finals()

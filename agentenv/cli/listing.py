@@ -18,9 +18,14 @@ def _suites() -> list[tuple[str, str]]:
 def _tools() -> list[tuple[str, str]]:
     from agentenv.registry import load_tools, tool_names
 
-    return [
-        (tool.spec.name, tool.spec.description.split("\n")[0]) for name in tool_names() for tool in load_tools(name)
-    ]
+    registered = {name: load_tools(name) for name in tool_names()}
+    rows = {tool.spec.name: tool.spec.description.split("\n")[0] for tools in registered.values() for tool in tools}
+    sets = {
+        name: f"the same as {', '.join(tool.spec.name for tool in tools)}"
+        for name, tools in registered.items()
+        if name not in rows
+    }
+    return sorted((rows | sets).items())
 
 
 def _compressors() -> list[tuple[str, str]]:

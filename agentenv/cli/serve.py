@@ -1,4 +1,4 @@
-"""``agentenv policy serve``: a local engine that speaks vLLM's tokens endpoint."""
+"""``agentenv policy serve``: a local engine that speaks vLLM's tokens endpoint, and OpenAI's chat completions."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ def serve(
     slots: Annotated[int | None, typer.Option(help="Replies at once; default 4.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of the engine; default 1.")] = None,
 ) -> None:
-    """Serve a local model until Ctrl-C; point --policy vllm --url at it."""
+    """Serve a local model until Ctrl-C; point --policy vllm --url at it, or --policy openai --url for text alone."""
     from agentenv.config.run_config import PolicyConfig
     from agentenv.errors import UsageError
+    from agentenv.local.server import check_host
 
     if policy not in LOCAL:
         raise UsageError(f"--policy {policy}: policy serve takes {' or '.join(LOCAL)}.")
     config = PolicyConfig(kind=policy, model=model, context_window=context, slots=slots, threads=threads)
+    check_host(host, config.api_key)
     run(_serve(config, host, port))
 
 
@@ -44,7 +46,7 @@ async def _serve(config: PolicyConfig, host: str, port: int) -> None:
         await policy.start()
         await serve_policy(
             policy,
-            acting.renderer.tokenizer,
+            acting.renderer,
             host=host,
             port=port,
             api_key=config.api_key,

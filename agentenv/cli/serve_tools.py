@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentenv.cli.paths import given_path
 from agentenv.cli.running import run
 
 if TYPE_CHECKING:
@@ -22,7 +23,10 @@ def serve_tools(
         int | None, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one. Default: stdio.")
     ] = None,
     sandbox: Annotated[str, typer.Option(help="auto, or a provider of `agentenv list sandboxes`.")] = "auto",
-    files: Annotated[Path | None, typer.Option(help="Folder whose files the workspace begins with.")] = None,
+    files: Annotated[
+        Path | None,
+        typer.Option(parser=given_path, metavar="PATH", help="Folder whose files the workspace begins with."),
+    ] = None,
     output_cap: Annotated[int, typer.Option(min=1, help="Most bytes of a result that are shown.")] = 16_384,
     tool_timeout: Annotated[float, typer.Option(help="Seconds for one call.")] = 120.0,
 ) -> None:
@@ -38,13 +42,35 @@ def serve_tools(
             f"Serving tools needs the official MCP SDK, and {error.name} is not installed: pip install 'mcp>=2.3'"
         ) from error
     del _serving
+    if http is None:
+        _check_stdin()
     run(_serve(_chosen(tools or []), http, sandbox, files, output_cap, tool_timeout))
+
+
+def _check_stdin() -> None:
+    """Refuse to wait for a client that cannot come.
+
+    Raises:
+        UsageError: Nobody can write to stdin as it is: it is a file, or nothing.
+    """
+    import os
+    import stat
+
+    from agentenv.errors import UsageError
+
+    mode = os.fstat(0).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(0)):
+        raise UsageError(
+            "Serving over stdio needs a pipe as stdin, which an MCP client gives to the command that it starts; to "
+            "serve on a port instead, give --http PORT."
+        )
 
 
 def _chosen(names: list[str]) -> list[Tool]:
     from agentenv.registry import load_tools, tool_names
 
-    return [tool for name in names or tool_names() for tool in load_tools(name)]
+    found = [tool for name in names or tool_names() for tool in load_tools(name)]
+    return list({tool.sha256: tool for tool in found}.values())  # one may be registered by itself and in a set
 
 
 async def _serve(
@@ -53,20 +79,25 @@ async def _serve(
     import tempfile
     from contextlib import AsyncExitStack
 
-    from agentenv.config.sandboxes import choose_provider
+    from agentenv.config.sandboxes import check_provider_name, choose_provider
     from agentenv.core.deadline import Deadline
     from agentenv.core.sandbox import SandboxSpec
     from agentenv.core.tool import ToolContext
+    from agentenv.errors import ConfigError
     from agentenv.storage.blobs import FolderBlobs
     from agentenv.toolkit.mcp.serving import opened
     from agentenv.toolkit.toolbox import Toolbox
 
     toolbox = Toolbox(tools)
+    check_provider_name(sandbox)
+    content = _content(files)
+    if content and not toolbox.needs_sandbox:
+        raise ConfigError(f"--files {files}: none of these tools has a workspace for them to be in.")
     async with AsyncExitStack() as stack:
         leased = None
         if toolbox.needs_sandbox:
             provider = await stack.enter_async_context(await choose_provider(sandbox))
-            spec = SandboxSpec(files=_content(files), labels={"served": "serve-tools"})
+            spec = SandboxSpec(files=content, labels={"served": "serve-tools"})
             leased = await stack.enter_async_context(await provider.lease(spec, Deadline.after(_LEASE_S, "lease")))
         blobs = FolderBlobs(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agentenv-tools-"))))
         context = ToolContext(sandbox=leased, blobs=blobs, output_cap_bytes=output_cap, resources=AsyncExitStack())

@@ -23,6 +23,8 @@ def show(
     """Show the episodes of a run, or one of them: what was sampled, what tools said, what templates put there."""
     from agentenv.config.reading import stored_run
 
+    if episode is None:
+        _refuse_of_one(run, {"--tokens": tokens, "--json": as_json, "--tokenizer": tokenizer is not None})
     with stored_run(run) as stored:
         if episode is None:
             _list(stored)
@@ -38,6 +40,22 @@ def show(
         from agentenv.cli.episode_view import print_episode
 
         print_episode(record, stored.renderer(tokenizer), tokens=tokens)
+
+
+def _refuse_of_one(run: Path, given: dict[str, bool]) -> None:
+    """Refuse options of one episode where none is named.
+
+    Raises:
+        UsageError: Says how to name one.
+    """
+    from agentenv.errors import UsageError
+
+    for option, is_given in given.items():
+        if is_given:
+            raise UsageError(
+                f"{option} is for one episode, and none is named: `agentenv show {run}` lists them; write "
+                f"`agentenv show {run} EPISODE {option}`, where `first` is the first."
+            )
 
 
 _WIDE = 200

@@ -22,12 +22,15 @@ def verify(
     ] = None,
     tokenizer: Annotated[str | None, typer.Option(help="Where to load the tokenizer from instead.")] = None,
     tolerance: Annotated[float, typer.Option(help="Largest difference of log-probs that is no breach.")] = 1e-3,
-    most: Annotated[int, typer.Option(help="Breaches to print.")] = 20,
+    most: Annotated[int, typer.Option(min=0, help="Breaches to print.")] = 20,
 ) -> None:
     """Audit every attempt of a run against the laws; exit 1 if one is broken."""
     from agentenv.cli.terminal import harmless
     from agentenv.config.reading import stored_run
+    from agentenv.errors import ConfigError
 
+    if not tolerance >= 0:
+        raise ConfigError(f"--tolerance must be a difference of 0 or more, got {tolerance}.")
     with stored_run(run) as stored:
         found = stored.audit(tokenizer)
         findings = found.findings
@@ -43,9 +46,11 @@ def verify(
 
 
 def _rescored(stored: StoredRun, records: list[EpisodeRecord], engine: str, tolerance: float) -> list[Finding]:
+    from agentenv.config.options import blaming
     from agentenv.config.run_config import PolicyConfig
 
-    found = run_async(stored.rescore(records, engine, tolerance=tolerance, api_key=PolicyConfig().api_key))
+    with blaming("--engine"):
+        found = run_async(stored.rescore(records, engine, tolerance=tolerance, api_key=PolicyConfig().api_key))
     print(
         f"{found.compared} log-probs compared with the engine's own, largest difference {found.worst:.2g}; "
         f"{found.unknown} of unknown distribution, {found.unscored} that the engine does not score"

@@ -15,8 +15,9 @@ import msgspec
 from agentenv.compressors.table import parse_compressor
 from agentenv.config.ingredients import Ingredients, find_needs
 from agentenv.config.mcp import with_servers
+from agentenv.config.options import blaming, option
 from agentenv.config.policies import BUILTIN_BYTES, renderer_from
-from agentenv.config.run_config import RunConfig, check_context_window
+from agentenv.config.run_config import RunConfig, check_context_window, check_level
 from agentenv.core.policy import PolicyIdentity
 from agentenv.core.renderer import Renderer
 from agentenv.envs.async_env import AsyncAgentEnv
@@ -70,9 +71,11 @@ async def open_environment(config: EnvConfig, renderer: Renderer | None = None) 
         )
     run = config.run
     suite = load_suite(run.suite)
-    compressor = parse_compressor(run.compressor)
+    with blaming(option("compressor"), run.compressor):
+        compressor = parse_compressor(run.compressor)
     chosen = renderer or renderer_from(config.tokenizer, config.call_style, given_as="tokenizer")
-    suite.task(run.seed, run.level)  # refuses what no task of the suite can have, such as an unknown level
+    check_level(suite, run.level)
+    suite.task(run.seed, run.level)  # refuses what no task of the suite can have
     async with AsyncExitStack() as stack:
         suite = await with_servers(suite, run)
         survey, provider = await find_needs(run, suite, tasks=_SURVEYED, stack=stack)

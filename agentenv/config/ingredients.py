@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentenv.config.manifest import build_manifest
+from agentenv.config.proving import prove_tasks
 from agentenv.config.run_config import RunConfig
 from agentenv.config.sandboxes import open_provider
 from agentenv.config.survey import Survey, survey_run
@@ -86,13 +87,15 @@ async def find_needs(
         What was found, and the provider; None where no task needs a sandbox.
 
     Raises:
-        ConfigError: A cost budget has no prices.
-        SandboxFault: A task needs a sandbox, and none works here.
+        ConfigError: A cost budget has no prices; a server that stands behind tools does not start.
+        SandboxFault: A task needs a sandbox, and none works here, or not with the hosts it names.
     """
     survey = await survey_run(suite, seed=config.seed, tasks=tasks, level=config.level)
     if survey.has_cost_budget:
         config.policy.require_prices()
-    if not survey.needs_sandbox:
-        return survey, None
-    provider = await open_provider(config.sandbox, warm=config.sandbox_warm, at_once=config.concurrency)
-    return survey, await stack.enter_async_context(provider)
+    provider = None
+    if survey.needs_sandbox:
+        provider = await open_provider(config.sandbox, warm=config.sandbox_warm, at_once=config.at_once)
+        await stack.enter_async_context(provider)
+    await prove_tasks(survey.to_prove, provider)
+    return survey, provider

@@ -55,7 +55,7 @@ def build_manifest(
         "episode": _episode(config),
         "libraries": {name: _version(name) for name in _SHAPING},
         "max_attempts": config.max_attempts,
-        "concurrency": config.concurrency,
+        "concurrency": config.at_once,
         "paths": {"endpoint": endpoint, "suite": config.suite},
         "run": _run(config, tokenizer_source),
     }

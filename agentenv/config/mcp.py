@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from agentenv.config.options import blaming
 from agentenv.config.run_config import RunConfig
 from agentenv.config.sandboxes import choose_provider
 from agentenv.core.deadline import Deadline
@@ -34,11 +35,16 @@ _NAMED = re.compile(r"([A-Za-z0-9_-]{1,32})=(.+)", re.DOTALL)
 _DESCRIBING_S = 120.0
 
 
-def parse_server(spec: str, programs: Mapping[str, Path]) -> tuple[str, Address]:
+def parse_server(spec: str, programs: Mapping[str, Path], *, given_as: str = "--mcp") -> tuple[str, Address]:
     """Read a server written as ``NAME=COMMAND`` or ``NAME=URL``.
 
+    Args:
+        spec: As it was given.
+        programs: Folders that servers over stdio bring with them, by name.
+        given_as: The option or argument that ``spec`` is the value of, for errors to name.
+
     Raises:
-        ConfigError: Not of that form.
+        ConfigError: Not of that form; a program for a server that is not started here.
 
     >>> parse_server("time=python3 -m mcp_server_time", {})[1].command
     ('python3', '-m', 'mcp_server_time')
@@ -46,20 +52,26 @@ def parse_server(spec: str, programs: Mapping[str, Path]) -> tuple[str, Address]
     named = _NAMED.fullmatch(spec)
     if named is None:
         raise ConfigError(
-            f"--mcp {spec}: expected NAME=COMMAND or NAME=URL, such as 'time=python3 -m mcp_server_time' or "
+            f"{given_as} {spec}: expected NAME=COMMAND or NAME=URL, such as 'time=python3 -m mcp_server_time' or "
             "time=http://127.0.0.1:8000/mcp."
         )
     name, reached = named[1], named[2].strip()
     check_name(name)
     if reached.startswith(("http://", "https://")):
-        check_url(reached)
+        with blaming(given_as, spec):
+            check_url(reached)
+        if name in programs:
+            raise ConfigError(
+                f"{given_as} {spec}: a server at an address is started by somebody else, and takes no program with it; "
+                "leave the program out, or give the server's command."
+            )
         return name, HttpAddress(url=reached)
     try:
         command = tuple(shlex.split(reached))
     except ValueError as error:
-        raise ConfigError(f"--mcp {spec}: the command cannot be read: {ended(error)}") from error
+        raise ConfigError(f"{given_as} {spec}: the command cannot be read: {ended(error)}") from error
     if not command:
-        raise ConfigError(f"--mcp {spec}: there is no command.")
+        raise ConfigError(f"{given_as} {spec}: there is no command.")
     return name, StdioAddress(command=command, program=packed(programs[name]) if name in programs else b"")
 
 
@@ -113,10 +125,18 @@ async def described(name: str, address: Address, sandbox: str) -> Description:
     """
     deadline = Deadline.after(_DESCRIBING_S, f"the description of MCP server {name!r}")
     if isinstance(address, HttpAddress):
-        return await describe(name, address, None, deadline)
+        try:
+            return await describe(name, address, None, deadline)
+        except ConfigError as error:
+            raise ConfigError(f"{ended(error)} Is a server running at {_shown(address.url)}, path included?") from error
     spec = SandboxSpec(files={archive_path(name): address.program} if address.program else {})
     async with await choose_provider(sandbox) as provider, await provider.lease(spec, deadline) as leased:
         return await describe(name, address, leased, deadline)
+
+
+def _shown(url: str) -> str:
+    """Leave out what may hold a secret."""
+    return url.partition("?")[0]
 
 
 @dataclass(frozen=True, slots=True)

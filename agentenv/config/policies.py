@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from agentenv.config.options import blaming, option
 from agentenv.config.run_config import DEFAULT_SLOTS, DEFAULT_THREADS, DEFAULT_WINDOW, PolicyConfig, check_call_style
 from agentenv.core.policy import Policy
 from agentenv.core.renderer import Renderer
-from agentenv.errors import ConfigError, UnknownNameError, UsageError
+from agentenv.errors import ConfigError, UnknownNameError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +24,8 @@ class Acting:
     """Where the renderer was loaded from, for whoever reads the run later: see `renderer_from`."""
 
 
+_MOST_TOKENS = 1 << 31
+"""Of all slots of an engine in this process, which counts them so."""
 BUILTIN_BYTES = "builtin:bytes"
 """Source of the vocabulary of bytes, for policies that have none of their own."""
 
@@ -49,21 +51,6 @@ def renderer_from(source: str, call_style: str | None = None, *, given_as: str =
         return load_renderer(source, call_style=call_style)
 
 
-@contextmanager
-def blaming(option: str, value: object) -> Generator[None]:
-    """Put the option and its value in front of what is wrong with it.
-
-    Raises:
-        UsageError: Of the class it was raised as.
-    """
-    try:
-        yield
-    except UsageError as error:
-        own = str(error)
-        said = own.removeprefix(f"{value} ")  # most begin with the value: it need not stand there twice
-        raise type(error)(f"{option} {value}{': ' if said == own else ' '}{said}") from error
-
-
 def _tokenizer(config: PolicyConfig, own: str, given_as: str) -> tuple[str, Renderer]:
     """Give source and renderer: those of ``--tokenizer`` where it is given, else the policy's ``own``."""
     if config.tokenizer is not None:
@@ -71,11 +58,19 @@ def _tokenizer(config: PolicyConfig, own: str, given_as: str) -> tuple[str, Rend
     return own, renderer_from(own, config.call_style, given_as=given_as)
 
 
+def _check_address(url: str) -> None:
+    from agentenv.policies.http_client import base_url, read_address
+
+    with blaming("--url"):  # a password in it is not to be repeated
+        read_address(base_url(url))
+
+
 async def _vllm(config: PolicyConfig, _: str) -> Acting:
     from agentenv.policies.vllm import VllmPolicy
 
     if config.url is None:
         raise ConfigError("Policy vllm needs the server's address: give --url http://HOST:PORT.")
+    _check_address(config.url)
     served = "" if config.tokenizer is not None else await _model_of_server(config, config.url)
     source, renderer = _tokenizer(config, served, "No --tokenizer is given, and the server's model")
     policy = VllmPolicy(
@@ -119,12 +114,19 @@ def _model_file(given: str) -> Path:
 def _gguf(config: PolicyConfig, path: Path, given_as: str) -> Acting:
     from agentenv.policies.llamacpp import LlamaCppPolicy
 
+    window = DEFAULT_WINDOW if config.context_window is None else config.context_window
+    slots = DEFAULT_SLOTS if config.slots is None else config.slots
+    if window * slots >= _MOST_TOKENS:
+        raise ConfigError(
+            f"{option('context_window')} times {option('slots')} must be less than 2 to the power of 31 tokens, got "
+            f"{window} times {slots}."
+        )
     source, renderer = _tokenizer(config, str(path), given_as)
     policy = LlamaCppPolicy(
         path,
         tokenizer=renderer.tokenizer,
-        n_ctx=DEFAULT_WINDOW if config.context_window is None else config.context_window,
-        n_parallel=DEFAULT_SLOTS if config.slots is None else config.slots,
+        n_ctx=window,
+        n_parallel=slots,
         n_threads=DEFAULT_THREADS if config.threads is None else config.threads,
     )
     return Acting(policy=policy, renderer=renderer, source=source)
@@ -135,6 +137,7 @@ async def _openai(config: PolicyConfig, _: str) -> Acting:
 
     if config.url is None or config.model is None:
         raise ConfigError("Policy openai needs the server's address and the model's name: give --url and --model.")
+    _check_address(config.url)
     source, renderer = _tokenizer(config, BUILTIN_BYTES, "--tokenizer")
     policy = OpenAiPolicy(config.url, config.model, renderer=renderer, api_key=config.api_key)
     return Acting(policy=policy, renderer=renderer, source=source)
@@ -154,7 +157,8 @@ async def _replay(config: PolicyConfig, run: str) -> Acting:
 
     if not run:
         raise ConfigError("Policy replay needs a recorded run: write --policy replay:PATH.")
-    folder = RunFolder.open(Path(run))
+    with blaming("--policy", f"replay:{run}"):
+        folder = RunFolder.open(Path(run))
     recorded = folder.manifest
     config = replace(config, call_style=config.call_style or recorded["run"].get("call_style"))
     source, renderer = _tokenizer(config, recorded["run"]["tokenizer"], f"The tokenizer that {run} was made with,")
@@ -192,5 +196,5 @@ async def build_policy(config: PolicyConfig) -> Acting:
     """
     kind, _, rest = config.kind.partition(":")
     if kind not in POLICIES:
-        raise UnknownNameError.of("policy", kind, POLICIES)
+        raise UnknownNameError.of("policy", kind, POLICIES, where=" (--policy)")
     return await POLICIES[kind][1](config, rest)

@@ -83,6 +83,8 @@ class StoredRun:
             ConfigError: It cannot be loaded, or is not the one the run was made with.
         """
         run = self.manifest["run"]
+        if source == "":
+            raise ConfigError("--tokenizer is given and empty: give it a value, or leave it out.")
         wants = f"The tokenizer that {self.folder.path} was made with," if source is None else "--tokenizer"
         renderer = renderer_from(source or run["tokenizer"], run.get("call_style"), given_as=wants)
         wanted = self.manifest["renderer"]["tokenizer_sha256"]

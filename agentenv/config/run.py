@@ -11,8 +11,9 @@ from typing import Any
 from agentenv.compressors.table import parse_compressor
 from agentenv.config.ingredients import Ingredients, find_needs
 from agentenv.config.mcp import with_servers
+from agentenv.config.options import blaming, option
 from agentenv.config.policies import Acting, build_policy
-from agentenv.config.run_config import RunConfig
+from agentenv.config.run_config import RunConfig, check_level
 from agentenv.config.sandboxes import check_provider_name
 from agentenv.core.policy import PolicyIdentity
 from agentenv.core.task import Suite
@@ -61,7 +62,8 @@ async def open_run(
         RunInUse: Another live process writes to ``out``.
     """
     suite = load_suite(config.suite)
-    compressor = parse_compressor(config.compressor)
+    with blaming(option("compressor"), config.compressor):
+        compressor = parse_compressor(config.compressor)
     async with AsyncExitStack() as stack:
         acting = await build_policy(config.policy)
         await stack.enter_async_context(acting.policy)
@@ -103,17 +105,19 @@ def _refuse_early(config: RunConfig, suite: Suite, acting: Acting) -> None:
     """Refuse, before any folder is made, what every episode would fail for.
 
     Raises:
-        UsageError: No such script, no such sandbox, more tasks than variants, or fewer worked examples than asked for.
+        UsageError: No such script, level or sandbox, more tasks than variants, or fewer worked examples than asked for.
     """
     if config.tasks > suite.size:
         raise ConfigError(
-            f"Suite {suite.name!r} has {suite.size} variants of each level, asked for {config.tasks} tasks: the rest "
-            "would repeat the first ones. Ask for fewer, or for repeats of each with --group-size."
+            f"{option('tasks')} {config.tasks}: suite {suite.name!r} has {suite.size} variants of each level; the "
+            "rest would repeat the first ones. Ask for fewer, or for repeats of each with --group-size."
         )
+    check_level(suite, config.level)
     acting.policy.for_task(suite.task(config.seed, config.level), config.seed)
     check_provider_name(config.sandbox)
     if config.shots:
-        suite.demonstrations(config.shots, config.level)
+        with blaming(option("shots"), config.shots):
+            suite.demonstrations(config.shots, config.level)
 
 
 def _collector(
@@ -127,7 +131,7 @@ def _collector(
         options=CollectOptions(
             tasks=config.tasks,
             group_size=config.group_size,
-            concurrency=config.concurrency,
+            concurrency=config.at_once,
             seed=config.seed,
             level=config.level,
             shots=config.shots,

@@ -6,7 +6,9 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
+from agentenv.config.options import blaming, option
 from agentenv.core.policy import PolicyIdentity
 from agentenv.engine.ledger import Ledger
 from agentenv.envs.plan import EpisodeOptions
@@ -15,15 +17,20 @@ from agentenv.records.axes import BudgetKind, BudgetOwner
 from agentenv.records.budgets import Budget
 from agentenv.records.tokens import SamplingParams
 
+if TYPE_CHECKING:
+    from agentenv.core.task import Suite
+
 SHOW_BUDGETS = ("none", "tool_result", "first_message")
 MOST_EPISODES = 10_000_000
 """Of one run; the plan of so many takes some gigabytes."""
 _TOO_LARGE = 1 << 62
 """Of numbers that rows of other formats have in 64 bits, with what is added to a seed."""
+_MOST_AT_ONCE = 4096
+"""Of slots and of threads; an engine takes far fewer."""
 DEFAULT_WALL_CLOCK_S = 900.0
 """Every episode ends: without a limit of the user's this is the collector's."""
-
-
+DEFAULT_CONCURRENCY = 16
+"""Episodes at once where the policy is somewhere else; see `PolicyConfig.at_once`."""
 DEFAULT_WINDOW, DEFAULT_SLOTS, DEFAULT_THREADS = 4096, 4, 1
 """Of an engine in this process: tokens, replies at once, threads."""
 CALL_STYLES = ("hermes", "llama3", "mistral", "pythonic")
@@ -78,8 +85,8 @@ class PolicyConfig:
         check_context_window(self.context_window)
         for name in ("slots", "threads"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{option(name)} must be at least 1, got {value}.")
+            if value is not None and not 1 <= value <= _MOST_AT_ONCE:
+                raise ConfigError(f"{option(name)} must be at least 1 and at most {_MOST_AT_ONCE:,}, got {value}.")
         for name in ("url", "model", "tokenizer", "call_style"):
             if getattr(self, name) == "":
                 raise ConfigError(f"{option(name)} is given and empty: give it a value, or leave it out.")
@@ -106,6 +113,17 @@ class PolicyConfig:
             usd_per_prompt_token=self.usd_per_million_prompt_tokens / 1e6,
             usd_per_completion_token=self.usd_per_million_completion_tokens / 1e6,
         )
+
+    @property
+    def at_once(self) -> int:
+        """Episodes at once that suit it.
+
+        For an engine in this process one for each slot, which keeps what it has read of an episode: more would wait for
+        one another while their limits of time run.
+        """
+        if "slots" not in READS.get(self.kind.partition(":")[0], ()):
+            return DEFAULT_CONCURRENCY
+        return DEFAULT_SLOTS if self.slots is None else self.slots
 
     @property
     def has_prices(self) -> bool:
@@ -139,7 +157,8 @@ class RunConfig:
     tasks: int = 8
     """Tasks, each with ``group_size`` episodes."""
     group_size: int = 1
-    concurrency: int = 16
+    concurrency: int | None = None
+    """Episodes at once; None: as many as suit the policy, `at_once`."""
     seed: int = 0
     level: int = 1
     shots: int = 0
@@ -176,22 +195,26 @@ class RunConfig:
         if self.show_budgets not in SHOW_BUDGETS:
             raise UnknownNameError.of("way to show budgets", self.show_budgets, SHOW_BUDGETS, where=" (--show-budgets)")
         if self.durability not in ("process", "power"):
-            raise UnknownNameError.of("durability", self.durability, ("process", "power"))
+            raise UnknownNameError.of("durability", self.durability, ("process", "power"), where=" (--durability)")
         check_sampling(self.sampling)
         names = [budget.name for budget in self.budgets]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ConfigError(f"--budget: {', '.join(twice)} is given twice; each budget may be set once per owner.")
+            raise ConfigError(
+                f"{option('budgets')} gives {', '.join(twice)} twice; each budget may be set once per owner."
+            )
         Ledger(self.budgets)
         if any(budget.kind is BudgetKind.COST for budget in self.budgets):
-            self.policy.require_prices()
+            with blaming(option("budgets"), "cost"):
+                self.policy.require_prices()
 
     def _check_numbers(self) -> None:
         for name in ("tasks", "group_size", "concurrency", "max_attempts", "output_cap_bytes"):
-            if getattr(self, name) < 1:
+            value = getattr(self, name)
+            if value is not None and value < 1:
                 raise ConfigError(f"{option(name)} must be at least 1, got {getattr(self, name)}.")
         for name in ("tool_timeout_s", "reply_timeout_s"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{option(name)} must be more than 0 seconds, got {getattr(self, name)}.")
+            if not 0 < getattr(self, name) < math.inf:
+                raise ConfigError(f"{option(name)} must be more than 0 seconds and finite, got {getattr(self, name)}.")
         for name in ("seed", "shots", "sandbox_warm"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{option(name)} must not be negative, got {getattr(self, name)}.")
@@ -204,10 +227,20 @@ class RunConfig:
                 f"{option('tasks')} times {option('group_size')} must be at most {MOST_EPISODES:,} episodes, got "
                 f"{self.tasks:,} times {self.group_size:,}: collect into several folders."
             )
-        whole = {"seed": self.seed, "max_tokens": self.sampling.max_tokens, "top_k": self.sampling.top_k}
+        most = {"concurrency": self.at_once, "sandbox_warm": self.sandbox_warm}
+        for name, number in most.items():
+            if number > MOST_EPISODES:
+                raise ConfigError(f"{option(name)} must be at most {MOST_EPISODES:,}, got {number:,}.")
+        whole = {name: getattr(self, name) for name in ("seed", "output_cap_bytes", "max_attempts")}
+        whole |= {"max_tokens": self.sampling.max_tokens, "top_k": self.sampling.top_k}
         for name, number in whole.items():
             if number >= _TOO_LARGE:
                 raise ConfigError(f"{option(name)} must be less than 2 to the power of 62, got {number}.")
+
+    @property
+    def at_once(self) -> int:
+        """Episodes at once."""
+        return self.policy.at_once if self.concurrency is None else self.concurrency
 
     @property
     def collector_budgets(self) -> tuple[Budget, ...]:
@@ -240,25 +273,6 @@ def _collectors(kind: BudgetKind, limit: float) -> Budget:
     return Budget(kind=kind, limit=limit, owner=BudgetOwner.COLLECTOR)
 
 
-_SPELLED = {
-    "context_window": "context",
-    "mcp_programs": "mcp-program",
-    "output_cap_bytes": "output-cap",
-    "tool_timeout_s": "tool-timeout",
-    "reply_timeout_s": "reply-timeout",
-}
-"""Options that are not spelled as their setting."""
-
-
-def option(name: str) -> str:
-    """Name a setting for whoever gave it, in Python or on the command line.
-
-    >>> option("context_window"), option("group_size")
-    ('context_window (--context)', 'group_size (--group-size)')
-    """
-    return f"{name} (--{_SPELLED.get(name, name.replace('_', '-'))})"
-
-
 def check_call_style(style: str | None) -> None:
     """Refuse a way of writing tool calls that nobody reads.
 
@@ -270,15 +284,17 @@ def check_call_style(style: str | None) -> None:
 
 
 def check_context_window(window: int | None) -> None:
-    """Refuse a window that holds no prompt and reply.
+    """Refuse a window that holds no prompt and reply, or that no engine has.
 
     Raises:
-        ConfigError: Less than 2 tokens.
+        ConfigError: Less than 2 tokens, or beyond 31 bits.
     """
     if window is not None and window < 2:
         raise ConfigError(
             f"{option('context_window')} must hold a prompt and a reply, 2 tokens at least; got {window}."
         )
+    if window is not None and window >= 1 << 31:
+        raise ConfigError(f"{option('context_window')} must be less than 2 to the power of 31 tokens, got {window}.")
 
 
 def check_sampling(sampling: SamplingParams) -> None:
@@ -287,20 +303,28 @@ def check_sampling(sampling: SamplingParams) -> None:
     Raises:
         ConfigError: Names the parameter and its range.
     """
-    ranges: Mapping[str, tuple[float, bool]] = {
-        "temperature": (sampling.temperature, sampling.temperature >= 0),
-        "top_p": (sampling.top_p, 0 < sampling.top_p <= 1),
-        "top_k": (sampling.top_k, sampling.top_k >= 0),
-        "min_p": (sampling.min_p, 0 <= sampling.min_p <= 1),
-        "repetition_penalty": (sampling.repetition_penalty, sampling.repetition_penalty > 0),
-        "max_tokens": (sampling.max_tokens, sampling.max_tokens >= 1),
+    ranges: Mapping[str, tuple[bool, str]] = {
+        "temperature": (0 <= sampling.temperature < math.inf, "temperature >= 0 (0: greedy)"),
+        "top_p": (0 < sampling.top_p <= 1, "0 < top_p <= 1 (1: no cut)"),
+        "top_k": (sampling.top_k >= 0, "top_k >= 0 (0: no cut)"),
+        "min_p": (0 <= sampling.min_p <= 1, "0 <= min_p <= 1 (0: no cut)"),
+        "repetition_penalty": (0 < sampling.repetition_penalty < math.inf, "repetition_penalty > 0 (1: off)"),
+        "max_tokens": (sampling.max_tokens >= 1, "max_tokens >= 1"),
     }
-    for name, (value, fits) in ranges.items():
+    for name, (fits, rule) in ranges.items():
         if not fits:
-            raise ConfigError(
-                f"{option(name)} = {value} cannot be sampled with: temperature >= 0, 0 < top_p <= 1, "
-                "top_k >= 0 (0: no cut), 0 <= min_p <= 1, repetition_penalty > 0, max_tokens >= 1."
-            )
+            raise ConfigError(f"{option(name)} = {getattr(sampling, name)} cannot be sampled with: expected {rule}.")
+
+
+def check_level(suite: Suite, level: int) -> None:
+    """Refuse a level that the suite does not have.
+
+    Raises:
+        ConfigError: Says which there are.
+    """
+    if level not in suite.levels:
+        have = ", ".join(map(str, suite.levels))
+        raise ConfigError(f"{option('level')} {level}: suite {suite.name!r} has no such level; it has {have}.")
 
 
 def parse_budgets(specs: Sequence[str]) -> tuple[Budget, ...]:
@@ -320,10 +344,11 @@ def parse_budgets(specs: Sequence[str]) -> tuple[Budget, ...]:
         if not equals:
             raise ConfigError(f"--budget {spec}: expected KIND=LIMIT, such as turns=8 or wall_clock=60.")
         if name not in kinds:
-            raise UnknownNameError.of("budget", name, kinds)
+            raise UnknownNameError.of("budget", name, kinds, where=f" (--budget {spec})")
         try:
             number = float(limit)
         except ValueError as error:
-            raise ConfigError(f"--budget {spec}: {limit!r} is no number.") from error
-        budgets.append(Budget(kind=kinds[name], limit=number, owner=BudgetOwner.COLLECTOR))
+            raise ConfigError(f"--budget {spec}: {limit!r} is no number, such as {name}=8 has.") from error
+        with blaming("--budget", spec):
+            budgets.append(Budget(kind=kinds[name], limit=number, owner=BudgetOwner.COLLECTOR))
     return tuple(budgets)

@@ -18,7 +18,7 @@ def check_provider_name(name: str) -> None:
     from agentenv.sandboxes.providers import PROVIDERS
 
     if name != "auto" and name not in PROVIDERS:
-        raise UnknownNameError.of("sandbox", name, ["auto", *PROVIDERS])
+        raise UnknownNameError.of("sandbox", name, ["auto", *PROVIDERS], where=" (--sandbox)")
 
 
 async def open_provider(name: str, *, warm: int = 0, at_once: int = 1) -> SandboxProvider:

@@ -3,9 +3,9 @@
 What this module owns: routes, the key, errors as answers, and a clean end. Bodies are `shapes`'s.
 
 It is for one machine: it listens on the loopback address, and elsewhere only with an API key. It serves
-``/inference/v1/generate``, ``/v1/completions``, ``/v1/models``, ``/tokenize``, ``/detokenize``, ``/version``,
-``/server_info`` (which distribution log-probs describe) and ``/health``. It cannot score prompts and gives no
-candidates beside the sampled token, because a policy does not.
+``/inference/v1/generate``, ``/v1/completions``, ``/v1/chat/completions`` (text in, text out), ``/v1/models``,
+``/tokenize``, ``/detokenize``, ``/version``, ``/server_info`` (which distribution log-probs describe) and ``/health``.
+It cannot score prompts and gives no candidates beside the sampled token, because a policy does not.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from aiohttp import web
 
 from agentenv.core.deadline import Deadline
 from agentenv.core.policy import Policy, PolicyIdentity, SampleRequest
-from agentenv.core.renderer import Tokenizer
+from agentenv.core.renderer import Renderer
 from agentenv.errors import ConfigError, Fault, HarnessFault, PromptTooLong, ended
+from agentenv.local.chat import chat_answer, read_chat
 from agentenv.local.shapes import (
     BadRequest,
     Wanted,
@@ -49,7 +50,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 async def serve(
     policy: Policy,
-    tokenizer: Tokenizer,
+    renderer: Renderer,
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
@@ -64,7 +65,7 @@ async def serve(
 
     Args:
         policy: Started.
-        tokenizer: Of the policy's vocabulary; for ``/tokenize``, ``/detokenize`` and prompts of text.
+        renderer: Of the policy's model: writes and reads chats; its tokenizer is for texts.
         host: Address to listen on; beyond the loopback address only with ``api_key``.
         port: 0 takes a free one.
         model: Name to serve it under; None takes the policy's.
@@ -76,9 +77,8 @@ async def serve(
         ConfigError: The address is open to others and there is no key.
         HarnessFault: The address cannot be listened on.
     """
-    if api_key is None and not _is_loopback(host):
-        raise ConfigError(f"Listening on {host} lets other machines use the engine; give an API key, or use 127.0.0.1.")
-    app = application(policy, tokenizer, model=model, api_key=api_key)
+    check_host(host, api_key)
+    app = application(policy, renderer, model=model, api_key=api_key)
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_S)
     await runner.setup()
     try:
@@ -96,11 +96,26 @@ async def serve(
         await runner.cleanup()
 
 
+def check_host(host: str, api_key: str | None) -> None:
+    """Refuse to listen where others could use the engine without a key.
+
+    Raises:
+        ConfigError: Says what to do.
+    """
+    if not host:
+        raise ConfigError("--host is given and empty: give an address to listen on, such as 127.0.0.1.")
+    if api_key is None and not _is_loopback(host):
+        raise ConfigError(
+            f"--host {host}: listening there lets other machines use the engine. Put an API key for them into "
+            "AGENTENV_API_KEY, or listen on 127.0.0.1."
+        )
+
+
 def application(
-    policy: Policy, tokenizer: Tokenizer, *, model: str | None = None, api_key: str | None = None
+    policy: Policy, renderer: Renderer, *, model: str | None = None, api_key: str | None = None
 ) -> web.Application:
     """Make the application; `serve` runs it."""
-    routes = _Routes(policy, tokenizer, model or policy.identity.model)
+    routes = _Routes(policy, renderer, model or policy.identity.model)
     app = web.Application(client_max_size=_MAX_BODY, middlewares=[_guard(api_key), _answer_errors])
     app.add_routes(
         [
@@ -112,6 +127,7 @@ def application(
             web.post("/detokenize", routes.detokenize),
             web.post("/inference/v1/generate", routes.generate),
             web.post("/v1/completions", routes.completions),
+            web.post("/v1/chat/completions", routes.chat),
         ]
     )
     return app
@@ -120,9 +136,10 @@ def application(
 class _Routes:
     """One method per route."""
 
-    def __init__(self, policy: Policy, tokenizer: Tokenizer, model: str) -> None:
+    def __init__(self, policy: Policy, renderer: Renderer, model: str) -> None:
         self._policy = policy
-        self._tokenizer = tokenizer
+        self._renderer = renderer
+        self._tokenizer = renderer.tokenizer
         self._model = model
         self._numbers = itertools.count()
         self._seeds = secrets.randbits(31)  # requests without a seed of their own must not repeat one another
@@ -170,6 +187,15 @@ class _Routes:
             completions_answer(
                 wanted, reply, model=self._model, request_id=asked.request_id, decode=self._tokenizer.decode
             )
+        )
+
+    async def chat(self, request: web.Request) -> web.Response:
+        room = self._policy.identity.context_window or 1 << 20
+        wanted = await asyncio.to_thread(read_chat, await _body(request), self._renderer, room)
+        asked = self._asked(wanted)
+        reply = await self._policy.sample(asked, Deadline("a request to the local server"))
+        return _reply(
+            chat_answer(wanted, reply, model=self._model, request_id=asked.request_id, renderer=self._renderer)
         )
 
     def _asked(self, wanted: Wanted) -> SampleRequest:

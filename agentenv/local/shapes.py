@@ -81,8 +81,8 @@ def read_generate(body: Mapping[str, Any], room: int) -> Wanted:
     if not isinstance(params, Mapping):
         raise BadRequest("sampling_params is required and must be an object", "sampling_params")
     prompt = _ids(body.get("token_ids"), "token_ids")
-    _refuse({**params, "stream": body.get("stream", False)})
-    return _wanted(body, params, prompt, max_tokens=max(1, room - len(prompt)))
+    refuse({**params, "stream": body.get("stream", False)})
+    return wanted_of(body, params, prompt, max_tokens=max(1, room - len(prompt)))
 
 
 def read_completions(body: Mapping[str, Any], encode: Callable[[str], array[int]]) -> Wanted:
@@ -91,15 +91,26 @@ def read_completions(body: Mapping[str, Any], encode: Callable[[str], array[int]
     Raises:
         BadRequest: As `read_generate`.
     """
-    _refuse(body)
+    refuse(body)
     prompt = body.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], list | str):
         prompt = prompt[0]
     ids = encode(prompt) if isinstance(prompt, str) else _ids(prompt, "prompt")
-    return _wanted(body, body, ids, max_tokens=_DEFAULT_COMPLETION_TOKENS)
+    return wanted_of(body, body, ids, max_tokens=_DEFAULT_COMPLETION_TOKENS)
 
 
-def _wanted(body: Mapping[str, Any], params: Mapping[str, Any], prompt: array[int], *, max_tokens: int) -> Wanted:
+def wanted_of(body: Mapping[str, Any], params: Mapping[str, Any], prompt: array[int], *, max_tokens: int) -> Wanted:
+    """Read what every route has.
+
+    Args:
+        body: Names model and request.
+        params: How to sample.
+        prompt: (P,) ids.
+        max_tokens: Where none is given.
+
+    Raises:
+        BadRequest: A field has the wrong type or means nothing.
+    """
     neutral = SamplingParams()
     seed = _optional(params, "seed", int)
     sampling = SamplingParams(
@@ -148,7 +159,7 @@ def generate_answer(wanted: Wanted, reply: Reply, *, model: str, request_id: str
         "output_mode": "tokens",
         "prompt_token_ids": wanted.prompt_ids.tolist() if wanted.echo_prompt else None,
         "choices": [choice],
-        "usage": _usage(wanted, reply),
+        "usage": usage(wanted, reply),
     }
 
 
@@ -182,7 +193,7 @@ def completions_answer(
         "created": int(time.time()),
         "model": model,
         "choices": [choice],
-        "usage": _usage(wanted, reply),
+        "usage": usage(wanted, reply),
     }
 
 
@@ -207,8 +218,13 @@ def error_answer(message: str, *, status: int, field: str | None = None) -> dict
     }
 
 
-def _refuse(params: Mapping[str, Any]) -> None:
-    for name, only in _REFUSED.items():
+def refuse(params: Mapping[str, Any], refused: Mapping[str, object] = _REFUSED) -> None:
+    """Refuse fields that are given, and not as the one value that can be had here.
+
+    Raises:
+        BadRequest: Names the field.
+    """
+    for name, only in refused.items():
         given = params.get(name)
         if given is not None and given not in (only, [], {}):
             raise BadRequest(f"{name} = {given!r:.100} cannot be had from this server; leave it out.", name)
@@ -262,7 +278,8 @@ def _versions(reply: Reply) -> list[dict[str, Any]]:
     return [{"version": span.version, "start": span.start, "end": span.end} for span in spans]
 
 
-def _usage(wanted: Wanted, reply: Reply) -> dict[str, Any]:
+def usage(wanted: Wanted, reply: Reply) -> dict[str, Any]:
+    """Count tokens: those of the prompt as it was read, and those that were sampled."""
     n_prompt, n_reply = len(wanted.prompt_ids), reply.sampled.n
     cached = None if reply.cached_tokens is None else {"cached_tokens": reply.cached_tokens}
     return {

@@ -33,9 +33,12 @@ class TestNames:
         ("arguments", "says"),
         [
             (("arithmetik",), "There is no suite 'arithmetik'. Did you mean 'arithmetic'?"),
-            (("arithmetic", "--policy", "vlm"), "There is no policy 'vlm'. Did you mean 'vllm'?"),
+            (("arithmetic", "--policy", "vlm"), "There is no policy 'vlm' (--policy). Did you mean 'vllm'?"),
             (("arithmetic", "--compressor", "windw:9"), "Did you mean 'window'?"),
-            (("arithmetic", "--sandbox", "bwarp"), "There is no sandbox 'bwarp'. Did you mean 'bwrap'?"),
+            (("arithmetic", "--compressor", "window:none"), "is no whole number of tokens above 0"),
+            (("arithmetic", "--durability", "proces"), "(--durability). Did you mean 'process'?"),
+            (("arithmetic", "--policy", "vllm", "--url", "ftp://x"), "--url: The server's address"),
+            (("arithmetic", "--sandbox", "bwarp"), "There is no sandbox 'bwarp' (--sandbox). Did you mean 'bwrap'?"),
             (("arithmetic", "--policy", "scripted:referenc"), "(--policy scripted:NAME). Did you mean 'reference'?"),
             (("arithmetic", "--policy", "scripted:foo"), "scripted:NAME). Known: nothing, reference."),
             (
@@ -48,9 +51,15 @@ class TestNames:
             (("arithmetic", "--policy", "replay:nowhere"), "There is no run in nowhere"),
             (("arithmetic", "--policy", "replay"), "write --policy replay:PATH"),
             (("arithmetic", "--tokenizer", ""), "tokenizer (--tokenizer) is given and empty"),
-            (("arithmetic", "--budget", "turnes=3"), "There is no budget 'turnes'. Did you mean 'turns'?"),
+            (
+                ("arithmetic", "--budget", "turnes=3"),
+                "There is no budget 'turnes' (--budget turnes=3). Did you mean 'turns'?",
+            ),
             (("arithmetic", "--show-budgets", "tool-result"), "Did you mean 'tool_result'?"),
-            (("arithmetic", "--level", "7"), "has no level 7; it has 1, 2, 3, 4"),
+            (
+                ("arithmetic", "--level", "7"),
+                "level (--level) 7: suite 'arithmetic' has no such level; it has 1, 2, 3, 4",
+            ),
             (("arithmetic", "--call-style", "hermis"), "Did you mean 'hermes'?"),
             (("nowhere/suite.py",), "there is no such file"),
             (("json:dumps",), "is no suite"),
@@ -66,6 +75,7 @@ class TestNames:
         said = cli("collect", *arguments, *policy, "--out", tmp_path / "run")
         assert said.code == 2, said.err
         assert says in said.err
+        assert len(arguments) == 1 or arguments[-2] in said.err, "the option at fault"
         assert not (tmp_path / "run").exists()
 
     @pytest.mark.parametrize("content", [b"", b"{", b"GGUF"])
@@ -86,7 +96,9 @@ class TestNames:
         assert said.code == 2
         assert said.err.startswith(f"agentenv: --tokenizer {path} is no readable GGUF file: ")
 
-    @pytest.mark.parametrize("what", ["1 / 0", "raise SystemExit(0)", "import nothing_of_this_name", "def ("])
+    @pytest.mark.parametrize(
+        "what", ["1 / 0", "raise SystemExit(0)", "import os; os._exit(0)", "import nothing_of_this_name", "def ("]
+    )
     def test_a_suite_that_raises_when_it_is_loaded(
         self, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
     ) -> None:
@@ -157,8 +169,20 @@ class TestNumbers:
             (("--concurrency", "0"), "concurrency (--concurrency) must be at least 1"),
             (("--max-attempts", "0"), "max_attempts (--max-attempts) must be at least 1"),
             (("--seed", "-1"), "seed (--seed) must not be negative, got -1"),
-            (("--shots", "99"), "has 16 worked examples per level, asked for 99"),
+            (
+                ("--shots", "99"),
+                "shots (--shots) 99: Suite 'arithmetic' has 16 worked examples per level, asked for 99",
+            ),
             (("--reply-timeout", "0"), "must be more than 0 seconds"),
+            (("--reply-timeout", "inf"), "must be more than 0 seconds and finite, got inf"),
+            (("--temperature", "inf"), "expected temperature >= 0"),
+            (("--repetition-penalty", "inf"), "expected repetition_penalty > 0"),
+            (("--concurrency", f"{1 << 80}"), "must be at most 10,000,000"),
+            (("--sandbox-warm", f"{1 << 80}"), "must be at most 10,000,000"),
+            (("--context", f"{1 << 80}"), "must be less than 2 to the power of 31"),
+            (("--output-cap", f"{1 << 80}"), "must be less than 2 to the power of 62"),
+            (("--max-attempts", f"{1 << 80}"), "must be less than 2 to the power of 62"),
+            (("--out", ""), "it is empty"),
             (("--tool-timeout", "nan"), "must be more than 0 seconds"),
             (("--temperature", "-1"), "temperature >= 0"),
             (("--top-p", "0"), "0 < top_p <= 1"),
@@ -166,7 +190,7 @@ class TestNumbers:
             (("--tasks", "several"), "valid integer"),
             (("--context", "-5"), "context_window (--context) must hold a prompt and a reply"),
             (("--context", "0"), "context_window (--context) must hold a prompt and a reply"),
-            (("--slots", "0"), "slots (--slots) must be at least 1, got 0"),
+            (("--slots", "0"), "slots (--slots) must be at least 1 and at most 4,096, got 0"),
             (("--slots", "4"), "Policy scripted does not read slots (--slots), got 4; it is for llamacpp, smollm2"),
             (("--threads", "1"), "Policy scripted does not read threads"),
             (("--url", "http://127.0.0.1:9"), "Policy scripted does not read url (--url)"),
@@ -183,6 +207,7 @@ class TestNumbers:
         said = collect(cli, tmp_path / "run", *arguments)
         assert said.code == 2, said.err
         assert says in said.err
+        assert arguments[-2] in said.err, "the option at fault"
         assert "Traceback" not in said.err
         assert not (tmp_path / "run").exists()
 

@@ -11,8 +11,9 @@ import pytest
 import typer.main
 from agentenv import open_run, stored_run
 from agentenv.config.environments import EnvConfig, make_agent_env
+from agentenv.config.options import option
 from agentenv.config.policies import POLICIES
-from agentenv.config.run_config import CALL_STYLES, READS, PolicyConfig, RunConfig, option, parse_budgets
+from agentenv.config.run_config import CALL_STYLES, READS, PolicyConfig, RunConfig, parse_budgets
 from agentenv.errors import ConfigError, UnknownNameError, UsageError
 from agentenv.records.axes import BudgetKind, StopReason
 from agentenv.records.episode import EpisodeRecord

@@ -9,16 +9,13 @@ from __future__ import annotations
 import asyncio
 import re
 from array import array
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 import pytest
 from agentenv.core.deadline import Deadline
-from agentenv.core.policy import Policy
-from agentenv.core.renderer import Tokenizer
 from agentenv.errors import ConfigError, HarnessFault, PolicyServerFault
 from agentenv.local.server import serve
 from agentenv.policies.llamacpp import LlamaCppPolicy
@@ -28,30 +25,17 @@ from agentenv.policies.vllm import VllmPolicy
 from agentenv.records.axes import Distribution, Evidence
 from agentenv.records.tokens import unpack_ids, unpack_logprobs
 from agentenv.rendering.byte_tokenizer import ByteTokenizer
-from agentenv.rendering.loading import byte_renderer
+from agentenv.rendering.loading import byte_renderer, load_renderer
 from agentenv.testing.contracts.policy import PolicyCase, PolicyContract, plain_request
 from agentenv.testing.stub_engine import StubEngine, StubOptions
 
+from tests.local.kit import CHATS, post, serving
 from tests.local.smollm2 import model_path, tokenizer
 
 BYTES = ByteTokenizer()
 PROMPT = BYTES.encode("<|im_start|>user\nWhat is 2 + 2?<|im_end|>\n<|im_start|>assistant\n")
 STOP = BYTES.encode("<|im_end|>")[0]
 NEVER = Deadline("never")
-
-
-@asynccontextmanager
-async def serving(policy: Policy, text: Tokenizer = BYTES, **options: Any) -> AsyncIterator[str]:
-    """Serve while the body runs, and give the address."""
-    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    stop = asyncio.Event()
-    server = asyncio.ensure_future(serve(policy, text, port=0, ready=ready.set_result, stop=stop, **options))
-    try:
-        await asyncio.wait([server, ready], return_when=asyncio.FIRST_COMPLETED)
-        yield ready.result() if ready.done() else await server  # type: ignore[func-returns-value]  raises what it did
-    finally:
-        stop.set()
-        await server
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +82,6 @@ class TestServedPolicy(PolicyContract):
     async def test_the_distribution_of_logprobs_is_reported(self, case: PolicyCase) -> None:
         assert case.policy.identity.logprobs is Distribution.SAMPLING
         assert case.policy.identity.logprobs_evidence is Evidence.REPORTED
-
-
-async def post(url: str, path: str, body: Any, **headers: str) -> tuple[int, dict[str, Any]]:
-    data = body if isinstance(body, bytes) else None
-    content = {"data": data} if data else {"json": body}
-    async with aiohttp.ClientSession(headers=headers) as session, session.post(url + path, **content) as reply:
-        return reply.status, await reply.json()
 
 
 async def test_both_routes_give_the_same_reply(behind: Behind) -> None:
@@ -226,7 +203,7 @@ async def test_other_machines_get_in_only_with_a_key() -> None:
         await policy.start()
         for host in ("0.0.0.0", "::", "192.0.2.1", "example.org"):
             with pytest.raises(ConfigError, match="API key"):
-                await serve(policy, BYTES, host=host, port=0)
+                await serve(policy, CHATS, host=host, port=0)
 
 
 async def test_a_port_in_use_is_named() -> None:
@@ -234,7 +211,7 @@ async def test_a_port_in_use_is_named() -> None:
         await policy.start()
         async with serving(policy) as url:
             with pytest.raises(HarnessFault, match=r"Cannot listen on 127\.0\.0\.1"):
-                await serve(policy, BYTES, port=int(url.rsplit(":", 1)[1]))
+                await serve(policy, CHATS, port=int(url.rsplit(":", 1)[1]))
 
 
 async def test_stopping_ends_replies_under_way() -> None:
@@ -257,7 +234,10 @@ async def test_the_local_model_gives_a_client_of_vllm_what_it_gives_in_process()
     local = LlamaCppPolicy(model_path(), tokenizer=tokenizer(), n_ctx=128, n_parallel=1)
     async with local:
         await local.start()
-        async with serving(local, tokenizer()) as url, VllmPolicy(url, tokenizer=tokenizer()) as client:
+        async with (
+            serving(local, load_renderer(model_path())) as url,
+            VllmPolicy(url, tokenizer=tokenizer()) as client,
+        ):
             found = await client.start()
             request = plain_request(tokenizer().encode("The sky is"), max_tokens=6, seed=4)
             direct, served = await local.sample(request, NEVER), await client.sample(request, NEVER)
