@@ -31,7 +31,7 @@ from agentenv.testing.contracts.policy import PolicyCase, PolicyContract, check_
 from anyio import to_thread
 from tests.vllm.conftest import MODEL, VOCABULARY, WINDOW, Engine
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
 
 TEXT = "<|im_start|>user\nWhat is 12 * 7?<|im_end|>\n<|im_start|>assistant\n"
 TOLERANCE = 1e-3
