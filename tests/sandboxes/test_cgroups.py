@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
@@ -126,13 +128,21 @@ async def test_no_limit_of_memory_when_none_is_asked_for(provider):
         assert (use.peak_memory_bytes is None) == bool(find_cgroups().missing)
 
 
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine of the test's own: what the test leaves to be swept is for no sweep of another process."""
+    name = uuid.uuid4().hex
+    monkeypatch.setattr(socket, "gethostname", lambda: name)
+    return name
+
+
 def dead_owner(name: str) -> str:
     """A name as a process would have chosen that has ended: our pid with another time of start."""
     here = Owner.this_process()
     return f"agentenv-sandbox.{here.machine}.{here.boot}.{here.namespace}.{here.pid}.1.{name}"
 
 
-async def test_groups_of_the_dead_are_removed(provider):
+async def test_groups_of_the_dead_are_removed(machine, provider):
     """With what is alive in them. A living owner's are spared, and what is no sandbox's."""
     cgroups = find_cgroups()
     async with await provider.lease(SandboxSpec(), patience()) as sandbox:
@@ -141,7 +151,7 @@ async def test_groups_of_the_dead_are_removed(provider):
         if left is None:
             assert cgroups.sweep() == []
             return
-        other = cgroups.make("agentenv-test-of-somebody", LIMITS)
+        other = cgroups.make(f"agentenv-test-of-somebody-{machine}", LIMITS)
         # A harness that died may have been in another group than we are.
         elsewhere = other.folders[0] / dead_owner("y")
         elsewhere.mkdir()
