@@ -2,8 +2,8 @@
 
 One group per sandbox, below a folder found once: with version 2 the nearest group above this process that hands the
 controllers ``memory`` and ``pids`` down and may be written; with version 1, and the rights it takes, this process's own
-group in both hierarchies. Nothing else of the machine's groups is changed. The name of a group says who owns it
-(`agentenv.sandboxes.workspaces.Owner`), so that a later start can remove those of the dead.
+group in both hierarchies, or in the one that has both. Nothing else of the machine's groups is changed. The name of a
+group says who owns it (`agentenv.sandboxes.workspaces.Owner`), so that a later start can remove those of the dead.
 
 Version 1 is tested on a real kernel; version 2 only against a model of its files.
 """
@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from agentenv.core.sandbox import SandboxLimits
+from agentenv.sandboxes.cgroup_places import UNIFIED, Place, hierarchies, memberships
 from agentenv.sandboxes.launching import MemoryUse
 from agentenv.sandboxes.workspaces import Owner
 
@@ -41,7 +42,8 @@ class Cgroups:
 
     version: int = 0
     parents: tuple[Path, ...] = ()
-    """Groups to make groups in: one with version 2; with version 1 that of memory and that of processes."""
+    """Groups to make groups in: one with version 2; with version 1 that of memory and that of processes, or one that
+    is both."""
     roots: tuple[Path, ...] = field(default=(), compare=False)
     """Where the hierarchies are mounted: below them the dead may have had another group than ours to make theirs in."""
     missing: str = ""
@@ -160,7 +162,7 @@ def find_cgroups(
         mounts: Where they can be seen.
     """
     try:
-        found = candidates(membership.read_text(encoding="utf-8"), mounts.read_text(encoding="utf-8"))
+        found = candidates(_text(membership), _text(mounts))
     except OSError as error:
         return Cgroups(missing=f"control groups cannot be seen here: {error.strerror}")
     reasons: list[str] = []
@@ -177,13 +179,13 @@ def find_cgroups(
 def group_of(pid: int, *, mounts: Path = Path("/proc/self/mountinfo")) -> Cgroup | None:
     """Find the group that counts the memory of a process, made by somebody else; None where it cannot be seen."""
     try:
-        groups = _memberships(Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8"))
-        places = _mounts(mounts.read_text(encoding="utf-8"))
+        groups = memberships(_text(Path(f"/proc/{pid}/cgroup")))
+        places = hierarchies(_text(mounts))
     except OSError:
         return None
-    controller, version = ("memory", 1) if "memory" in groups else ("", 2)
-    folder = _folder(controller, groups, places)
-    return None if folder is None else Cgroup(version, (folder,))
+    controller, version = ("memory", 1) if "memory" in groups else (UNIFIED, 2)
+    seen = _seen(controller, groups, places)
+    return None if seen is None else Cgroup(version, (seen[0],))
 
 
 def candidates(membership: str, mounts: str) -> list[Cgroups]:
@@ -193,18 +195,24 @@ def candidates(membership: str, mounts: str) -> list[Cgroups]:
         membership: Text of ``/proc/self/cgroup``.
         mounts: Text of ``/proc/self/mountinfo``.
     """
-    groups, places = _memberships(membership), _mounts(mounts)
+    groups, places = memberships(membership), hierarchies(mounts)
     found: list[Cgroups] = []
-    own = _folder("", groups, places)
+    own = _seen(UNIFIED, groups, places)
     if own is not None:
-        top = places[""][0]
-        above = (own, *(parent for parent in own.parents if parent.is_relative_to(top)))
-        nearest = next((folder for folder in above if _hands_down(folder)), None)
+        folder, top = own
+        above = (folder, *(parent for parent in folder.parents if parent.is_relative_to(top)))
+        nearest = next((each for each in above if _hands_down(each)), None)
         found += [] if nearest is None else [Cgroups(version=2, parents=(nearest,), roots=(top,))]
-    memory, pids = _folder("memory", groups, places), _folder("pids", groups, places)
+    memory, pids = _seen("memory", groups, places), _seen("pids", groups, places)
     if memory is not None and pids is not None:
-        found.append(Cgroups(version=1, parents=(memory, pids), roots=(places["memory"][0], places["pids"][0])))
+        parents, roots = zip(*dict.fromkeys((memory, pids)), strict=True)  # both may be in one hierarchy
+        found.append(Cgroups(version=1, parents=parents, roots=roots))
     return found
+
+
+def _text(path: Path) -> str:
+    """Read what the kernel says; names of groups and folders may have any bytes."""
+    return path.read_text(encoding="utf-8", errors="surrogateescape")
 
 
 def _hands_down(folder: Path) -> bool:
@@ -215,36 +223,17 @@ def _hands_down(folder: Path) -> bool:
     return {"memory", "pids"} <= set(given)
 
 
-def _folder(controller: str, groups: Mapping[str, str], places: Mapping[str, tuple[Path, str]]) -> Path | None:
-    """Give the folder of our group in one hierarchy, if it can be seen."""
-    if controller not in groups or controller not in places:
+def _seen(
+    controller: str, groups: Mapping[str, PurePosixPath], places: Mapping[str, Sequence[Place]]
+) -> tuple[Path, Path] | None:
+    """Give the folder of our group in one hierarchy, and where that is mounted, if it can be seen anywhere."""
+    group = groups.get(controller)
+    if group is None or ".." in group.parts:
         return None
-    place, shown = places[controller]
-    group = PurePosixPath(groups[controller])
-    return place / group.relative_to(shown) if group.is_relative_to(shown) and ".." not in group.parts else None
-
-
-def _memberships(text: str) -> dict[str, str]:
-    """Read controller to group; version 2 has the empty name."""
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        _, controllers, group = line.split(":", 2)
-        found.update(dict.fromkeys(controllers.split(","), group))
-    return found
-
-
-def _mounts(text: str) -> dict[str, tuple[Path, str]]:
-    """Read controller to (where its hierarchy is mounted, which group is the top of what is seen there)."""
-    found: dict[str, tuple[Path, str]] = {}
-    for line in text.splitlines():
-        before, _, after = line.partition(" - ")
-        kind, _, options = after.split(" ", 2)
-        _, _, _, shown, place, *_ = before.split(" ")
-        if kind == "cgroup2":
-            found[""] = Path(place), shown
-        elif kind == "cgroup":
-            found.update(dict.fromkeys(set(options.split(",")) & {"memory", "pids"}, (Path(place), shown)))
-    return found
+    for place in places.get(controller, ()):
+        if group.is_relative_to(place.shown):
+            return place.mounted / group.relative_to(place.shown), place.mounted
+    return None
 
 
 def _prove(candidate: Cgroups) -> str:
@@ -256,8 +245,12 @@ def _prove(candidate: Cgroups) -> str:
     except OSError as error:
         return f"version {candidate.version}: {place}: {error.strerror}"
     assert group is not None, "a candidate has parents"
-    done = subprocess.run(group.entering(["true"]), capture_output=True, check=False, timeout=_PROBE_S, env={})
-    _remove_now(group)
+    try:
+        done = subprocess.run(group.entering(["true"]), capture_output=True, check=False, timeout=_PROBE_S, env={})
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"version {candidate.version}: no process could be tried below {place}: {error}"
+    finally:
+        _remove_now(group)
     return "" if done.returncode == 0 else f"version {candidate.version}: no process may be moved below {place}"
 
 
@@ -271,7 +264,7 @@ def _limit(group: Cgroup, limits: SandboxLimits) -> None:
             (memory / "memory.max").write_text(str(total), encoding="ascii")
             _write_where_there_is_swap(memory / "memory.swap.max", "0")
         return
-    (group.folders[1] / "pids.max").write_text(processes, encoding="ascii")
+    (group.folders[-1] / "pids.max").write_text(processes, encoding="ascii")
     if total is not None:
         (memory / "memory.limit_in_bytes").write_text(str(total), encoding="ascii")
         _write_where_there_is_swap(memory / "memory.memsw.limit_in_bytes", str(total))

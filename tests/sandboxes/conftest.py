@@ -10,6 +10,9 @@ HERE = Path(__file__).parent
 OF_OTHER_KINDS = {
     "test_conformance",
     "test_egress",
+    "test_egress_body",
+    "test_egress_ends",
+    "test_egress_tls",
     "test_landlock",
     "test_namespaces",
     "test_pool",
