@@ -14,7 +14,7 @@ from tests.cli.kit import Cli, in_process
 
 @pytest.fixture
 async def sandbox() -> AsyncGenerator[Sandbox]:
-    async with BwrapProvider() as provider, await provider.lease(SandboxSpec(), Deadline.after(30, "lease")) as leased:
+    async with BwrapProvider() as provider, await provider.lease(SandboxSpec(), Deadline.after(60, "lease")) as leased:
         yield leased
 
 

@@ -89,7 +89,7 @@ def test_sweep_spares_who_only_names_the_folder(tmp_path, dead, arguments):
     command = ["sh", "-c", "read line; echo $line", *(each.format(path=path) for each in arguments)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert sweep_workspaces(tmp_path) == [path]
-        assert process.communicate("alive\n", timeout=10)[0] == "alive\n"
+        assert process.communicate("alive\n", timeout=60)[0] == "alive\n"
 
 
 def test_owner_that_is_a_zombie_is_gone(dead):
