@@ -1,4 +1,4 @@
-"""Where groups can be made, read from what the kernel says: as it was seen on machines of several kinds, and nonsense."""
+"""Where groups can be made, by what the kernel says: as it was seen on machines of several kinds, and nonsense."""
 
 from __future__ import annotations
 
