@@ -42,8 +42,6 @@ def serve_tools(
             f"Serving tools needs the official MCP SDK, and {error.name} is not installed: pip install 'mcp>=2.3'"
         ) from error
     del _serving
-    if http is None:
-        _check_stdin()
     run(_serve(_chosen(tools or []), http, sandbox, files, output_cap, tool_timeout))
 
 
@@ -93,6 +91,8 @@ async def _serve(
     content = _content(files)
     if content and not toolbox.needs_sandbox:
         raise ConfigError(f"--files {files}: none of these tools has a workspace for them to be in.")
+    if http is None:
+        _check_stdin()
     async with AsyncExitStack() as stack:
         leased = None
         if toolbox.needs_sandbox:

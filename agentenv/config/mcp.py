@@ -58,11 +58,11 @@ def parse_server(spec: str, programs: Mapping[str, Path], *, given_as: str = "--
     name, reached = named[1], named[2].strip()
     check_name(name)
     if reached.startswith(("http://", "https://")):
-        with blaming(given_as, spec):
+        with blaming(given_as, name):  # not the address: it may have a password in it
             check_url(reached)
         if name in programs:
             raise ConfigError(
-                f"{given_as} {spec}: a server at an address is started by somebody else, and takes no program with it; "
+                f"{given_as} {name}: a server at an address is started by somebody else, and takes no program with it; "
                 "leave the program out, or give the server's command."
             )
         return name, HttpAddress(url=reached)

@@ -45,7 +45,8 @@ async def prove_tasks(tasks: Iterable[Task], provider: SandboxProvider | None) -
         except SandboxFault as fault:
             raise SandboxFault.permanent(f"Task {task.id!r}: {fault}") from fault
         except ToolFault as fault:
-            raise ConfigError(f"Task {task.id!r}: {ended(fault)} {_REMEDY}") from fault
+            remedy = f" {_REMEDY}" if fault.retryable else ""  # else the fault has its own
+            raise ConfigError(f"Task {task.id!r}: {ended(fault)}{remedy}") from fault
 
 
 async def _prove(task: Task, provider: SandboxProvider | None, deadline: Deadline) -> None:

@@ -226,6 +226,40 @@ class TestNumbers:
         assert "Budget task.turns must be a positive number, got 0" in said.err
 
 
+class TestOtherCommands:
+    @pytest.mark.parametrize(
+        ("arguments", "says"),
+        [
+            (("verify", "RUN", "--tolerance", "-1"), "--tolerance must be a difference of 0 or more, got -1.0"),
+            (("verify", "RUN", "--tolerance", "nan"), "--tolerance must be a difference of 0 or more, got nan"),
+            (("verify", "RUN", "--most", "-1"), "--most"),
+            (("verify", "RUN", "--engine", ""), "--engine: The server's address ''"),
+            (("show", "RUN", "first", "--tokenizer", ""), "--tokenizer is given and empty"),
+            (("export", "RUN", "--to", "csv"), "There is no exporter 'csv' (--to)"),
+            (("export", "RUN", "--out", ""), "--out"),
+            (("doctor", "--conformance", "bwrap", "--check", "x"), "There is no check 'x' (--check)"),
+            (("doctor", "--conformance", "bwrap", "--known", "x"), "There is no check 'x' (--known)"),
+            (("policy", "serve", "--host", ""), "--host is given and empty"),
+            (("policy", "serve", "--host", "0.0.0.0"), "AGENTENV_API_KEY"),
+            (("policy", "serve", "--slots", "5000"), "slots (--slots) must be at least 1 and at most 4,096"),
+            (("serve-tools", "calculator", "--sandbox", "bwarp"), "There is no sandbox 'bwarp' (--sandbox)"),
+            (("serve-tools", "calculator", "--files", "RUN"), "none of these tools has a workspace"),
+            (("serve-tools", "calculator"), "--http PORT"),
+            (("describe-mcp", "x"), "The server x: expected NAME=COMMAND or NAME=URL"),
+            (("describe-mcp", "x=python3", "--program", "/nowhere"), "--program /nowhere: there is no such folder"),
+            (("describe-mcp", "x=http://127.0.0.1:1/mcp", "--program", "RUN"), "takes no program with it"),
+            (("describe-mcp", "x=http://127.0.0.1:1/mcp"), "Is a server running at http://127.0.0.1:1/mcp"),
+            (("collect", "RUN/manifest.json", "--policy", "scripted"), "its name ends in .py"),
+        ],
+    )
+    def test_what_means_nothing_is_refused(self, cli: Cli, run: Path, arguments: tuple[str, ...], says: str) -> None:
+        """Exit 2, the option at fault and what to do; stdin is no pipe here."""
+        said = cli(*(part.replace("RUN", str(run)) for part in arguments))
+        assert said.code == 2, said.err
+        assert says in said.err
+        assert "Traceback" not in said.err
+
+
 class TestFolders:
     def test_a_folder_that_a_live_run_writes_is_in_use(self, cli: Cli, tmp_path: Path) -> None:
         """Whoever comes second is told who is there; the first is not disturbed."""
@@ -342,6 +376,7 @@ class TestResuming:
         said = collect(cli, run, "--resume")
         assert said.code == 0, said.err
         assert (records(run), n_facts(run)) == (before, facts)
+        assert f"Nothing was left to do: all 3 episodes of {run} were done. To collect more, give another" in said.out
 
 
 class TestJournals:

@@ -15,8 +15,9 @@ from typing import Annotated, get_origin, get_type_hints
 
 import pytest
 import typer
-from agentenv.cli import collect, doctor, export, listing, serve, show, stats, verify
+from agentenv.cli import collect, doctor, export, listing, serve, serve_tools, show, stats, verify
 from agentenv.config.reading import stored_run
+from agentenv.config.run_config import DEFAULT_CONCURRENCY, DEFAULT_SLOTS, PolicyConfig, RunConfig
 from agentenv.local.server import serve as serve_policy
 from agentenv.policies.scripted import ScriptedPolicy
 from agentenv.records.axes import BudgetKind
@@ -64,6 +65,14 @@ class TestShow:
     def test_as_json_it_reads_back(self, cli: Cli, run: Path) -> None:
         shown = json.loads(cli("show", run, "e000001.1", "--json").out)
         assert (shown["episode_id"], shown["member"], shown["reason"]) == ("e000001.1", 1, "final_answer")
+
+    @pytest.mark.parametrize("option", [("--tokens",), ("--json",), ("--tokenizer", "builtin:bytes")])
+    def test_what_is_for_one_episode_asks_for_one(self, cli: Cli, run: Path, option: tuple[str, ...]) -> None:
+        """Silence would look as if the option had done nothing."""
+        said = cli("show", run, *option)
+        assert (said.code, said.out) == (2, "")
+        assert f"{option[0]} is for one episode, and none is named" in said.err
+        assert cli("show", run, "first", *option).code == 0
 
     def test_an_attempt_by_number(self, cli: Cli, run: Path) -> None:
         assert cli("show", run, "e000000.0:1").code == 0
@@ -243,6 +252,28 @@ def test_doctor_counts_no_sandbox_that_auto_would_not_take(cli: Cli, monkeypatch
     said = cli("doctor")
     assert said.code == 1
     assert "sandbox none       works: WEAK" in said.out
+
+
+def test_every_name_that_is_listed_can_be_served(cli: Cli) -> None:
+    """Each once; and all of them together, which is what `serve-tools` without names means."""
+    names = [line.split()[0] for line in cli("list", "tools").out.splitlines()]
+    assert sorted(set(names)) == sorted(names)
+    for chosen in (names, []):
+        served = serve_tools._chosen(chosen)  # pyright: ignore[reportPrivateUsage]  serving itself is tests/mcp's
+        assert {tool.spec.name for tool in served} == set(names) - {"files", "search"}
+        assert len(served) == len(names) - 2
+
+
+def test_as_many_episodes_at_once_as_a_local_engine_has_slots() -> None:
+    """More would wait for one another while their limits of time run; a server elsewhere batches."""
+    for policy, at_once in (
+        (PolicyConfig(kind="smollm2"), DEFAULT_SLOTS),
+        (PolicyConfig(kind="llamacpp", model="m.gguf", slots=2), 2),
+        (PolicyConfig(kind="vllm", url="http://x"), DEFAULT_CONCURRENCY),
+        (PolicyConfig(kind="scripted:nothing"), DEFAULT_CONCURRENCY),
+    ):
+        assert RunConfig(suite="arithmetic", policy=policy).at_once == at_once
+        assert RunConfig(suite="arithmetic", policy=policy, concurrency=3).at_once == 3
 
 
 class TestListing:

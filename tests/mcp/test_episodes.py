@@ -1,7 +1,7 @@
 """MCP servers in whole collections: a suite with a described one, and one that ``collect --mcp`` adds to any suite.
 
 Promises: the manifest says which servers there were; the record has statuses and order; a server that is not what was
-described is a fault of the tool, before the policy acts.
+described is refused before the run begins.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from agentenv.config.reading import stored_run
-from agentenv.records.axes import CallStatus, FaultDomain, StopReason
+from agentenv.records.axes import CallStatus, StopReason
 
 from tests.cli.kit import Cli, records
 from tests.mcp.kit import PLAIN
@@ -62,7 +62,7 @@ def test_the_description_in_use_is_what_the_command_writes(cli: Cli, tmp_path: P
     assert json.loads(printed.out) == json.loads(DESCRIPTION.read_text())
 
 
-def test_a_server_that_changed_is_a_fault_before_the_policy_acts(cli: Cli, tmp_path: Path) -> None:
+def test_a_server_that_changed_is_refused_before_a_folder_is_made(cli: Cli, tmp_path: Path) -> None:
     described = json.loads(DESCRIPTION.read_text())
     described["tools"][1]["description"] = "Counts backwards."
     (tmp_path / "servers").mkdir()
@@ -70,11 +70,22 @@ def test_a_server_that_changed_is_a_fault_before_the_policy_acts(cli: Cli, tmp_p
     (tmp_path / "plain.mcp.json").write_text(json.dumps(described))
     (tmp_path / "suites.py").write_bytes(SUITE.read_bytes())
     outcome = cli("collect", tmp_path / "suites.py", "--policy", "scripted", "-n", 1, "--out", tmp_path / "run")
-    assert outcome.code == 3
-    (record,) = records(tmp_path / "run").values()
-    assert record.fault is not None
-    assert (record.fault.domain, record.attempt, record.steps) == (FaultDomain.TOOL, 1, ())
-    assert "changed since it was described: count; describe it anew" in record.fault.message
+    assert outcome.code == 2
+    assert "Task 'driven/l1/000000': MCP server 'plain':" in outcome.err
+    assert "changed since it was described: count; describe it anew" in outcome.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_server_whose_files_the_task_lacks_is_refused_before_a_folder_is_made(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "servers").mkdir()
+    (tmp_path / "servers" / "plain.py").write_bytes(PLAIN.read_bytes())
+    (tmp_path / "plain.mcp.json").write_bytes(DESCRIPTION.read_bytes())
+    (tmp_path / "suites.py").write_text(SUITE.read_text().replace('files={"server.py"', 'files={"other.py"'))
+    outcome = cli("collect", tmp_path / "suites.py", "--policy", "scripted", "-n", 1, "--out", tmp_path / "run")
+    assert outcome.code == 2
+    assert "Task 'driven/l1/000000': MCP server 'plain': it ended with exit code 2" in outcome.err
+    assert "files=server.files of the task" in outcome.err
+    assert not (tmp_path / "run").exists()
 
 
 def test_collect_adds_servers_to_any_suite(cli: Cli, tmp_path: Path) -> None:
@@ -113,7 +124,7 @@ def test_what_cannot_work_is_refused_before_a_folder_is_made(cli: Cli, tmp_path:
         ("--mcp", "python3"): "--mcp python3: expected NAME=COMMAND or NAME=URL",
         ("--mcp", "a=x 'y"): "the command cannot be read",
         ("--mcp", "a=http://user:secret@127.0.0.1/mcp"): "has a password in it",
-        ("--mcp", "a=http://127.0.0.1:1/mcp"): "MCP server 'a':",
+        ("--mcp", "a=http://127.0.0.1:1/mcp"): "Is a server running at http://127.0.0.1:1/mcp, path included?",
         ("--mcp", "a=no-such-program"): "MCP server 'a': it ended with exit code 127",
         ("--mcp-program", "b=/tmp"): "--mcp-program b: there is no server of that name",
     }.items():
