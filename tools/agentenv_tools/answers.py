@@ -6,6 +6,9 @@ from agentenv.core.tool import Result
 from agentenv.records.axes import CallStatus
 from agentenv.toolkit.output import visible
 
+_PATH_CHARS = 300
+"""Of a path that are repeated to whoever gave it."""
+
 
 def refused(text: str) -> Result:
     """Report to the policy why its call did nothing."""
@@ -14,7 +17,9 @@ def refused(text: str) -> Result:
 
 def unusable(path: str, error: OSError) -> Result:
     """Report to the policy why a path of the workspace cannot be used."""
-    shown = visible(path)
+    if not path:
+        return refused('the path is empty: give one within the workspace, such as "notes.txt", or "." for all of it')
+    shown = visible(path if len(path) <= _PATH_CHARS else f"{path[:_PATH_CHARS]}...")
     match error:
         case FileNotFoundError():
             return refused(f'there is no file or folder "{shown}"')

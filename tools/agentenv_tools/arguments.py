@@ -19,7 +19,7 @@ def text_argument(name: str, text: str) -> str:
         InvalidArguments: It has a NUL byte or a lone surrogate.
     """
     if "\0" in text:
-        raise InvalidArguments(f'argument "{name}" contains a NUL character, which no command or file name can have')
+        raise InvalidArguments(f'argument "{name}" contains a NUL character, which no command, program or path can')
     if not _encodable(text):
         raise InvalidArguments(f'argument "{name}" contains a lone surrogate, which is not a character: write it anew')
     return text

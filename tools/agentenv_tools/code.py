@@ -58,12 +58,7 @@ def code_tool(
     Raises:
         ConfigError: A number cannot work, or the time has no zone.
     """
-    if not timeout_s > 0 or memory_bytes < 1 << 20:
-        raise ConfigError(
-            f"code needs a timeout_s above 0 and memory_bytes of 1 MiB or more, got {timeout_s} and {memory_bytes:,}"
-        )
-    if now.tzinfo is None:
-        raise ConfigError(f"code needs a time with a zone, got now={now.isoformat()}")
+    _check(timeout_s, memory_bytes, now)
     policy = {
         "datetime": now,
         "timezone": "utc",
@@ -93,6 +88,15 @@ def code_tool(
         deadline: When the harness stops waiting; filled in, not shown.
     """
     return tool(parallel=True, example={"code": "sum(n * n for n in range(10))"})(code)
+
+
+def _check(timeout_s: float, memory_bytes: int, now: datetime) -> None:
+    if not timeout_s > 0 or memory_bytes < 1 << 20:
+        raise ConfigError(
+            f"code needs a timeout_s above 0 and memory_bytes of 1 MiB or more, got {timeout_s} and {memory_bytes:,}"
+        )
+    if now.tzinfo is None:
+        raise ConfigError(f"code needs a time with a zone, got now={now.isoformat()}")
 
 
 async def _monty() -> ModuleType | None:

@@ -22,7 +22,7 @@ from agentenv.toolkit.output import excerpt
 from msgspec import Meta
 
 from agentenv_tools import python_driver
-from agentenv_tools.arguments import DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S, within
+from agentenv_tools.arguments import DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S, text_argument, within
 
 _PROGRAM = "python3"
 _CAP_BYTES = 1 << 20
@@ -70,6 +70,7 @@ async def python(
         context: The episode's; filled in, not shown.
         deadline: When the harness stops waiting; filled in, not shown.
     """
+    code = text_argument("code", code)
     interpreter = context.state.get("python")
     if interpreter is None:
         interpreter = await context.resources.enter_async_context(_Interpreter(sandbox_of(context)))

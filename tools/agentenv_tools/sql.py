@@ -36,6 +36,18 @@ Engine = Literal["sqlite", "duckdb"]
 Parameter = str | int | float | None
 
 
+class _Question(msgspec.Struct, kw_only=True):
+    """See `sql_driver`."""
+
+    database: str
+    query: str
+    parameters: list[Parameter]
+    writable: bool
+    max_rows: int
+    max_bytes: int
+    engine: Engine = "sqlite"
+
+
 class _Answer(msgspec.Struct):
     """See `sql_driver`."""
 
@@ -58,37 +70,22 @@ def sql_tool(*, writable: bool = False) -> FunctionTool:
 
     async def sql(
         database: str,
-        query: str,
+        query: Annotated[str, Meta(min_length=1)],
         context: ToolContext,
         deadline: Deadline,
         parameters: list[Parameter] | None = None,
         max_rows: Annotated[int, Meta(ge=1, le=1_000)] = 50,
         timeout_s: Annotated[float, Meta(gt=0, le=MAX_TIMEOUT_S)] = _TIMEOUT_S,
     ) -> Result:
-        sandbox, path = sandbox_of(context), text_argument("database", database)
-        try:
-            engine = await _engine(sandbox, path, writable=writable)
-        except OSError as error:
-            return unusable(path, error)
-        if engine is None:
-            return refused(f'"{visible(path)}" is no SQLite or DuckDB database')
-        request = {
-            "database": f"./{path}",
-            "engine": engine,
-            "query": text_argument("query", query),
-            "parameters": parameters or [],
-            "writable": writable,
-            "max_rows": max_rows,
-            "max_bytes": max(0, context.output_cap_bytes - _ROOM_BYTES),
-        }
-        limit_s = within(timeout_s, deadline)
-        command = [_PROGRAM, "-I", "-c", _driver()]
-        stdin = json.dumps(request).encode()
-        execution = await sandbox.run(command, deadline=deadline, timeout_s=limit_s, stdin=stdin)
-        if execution.timed_out:
-            text = f"The statement was stopped after its limit of {limit_s:.3g} s."
-            return Result(text=text, status=CallStatus.TIMEOUT)
-        return _shown(_answer(execution), query, engine)
+        asked = _Question(
+            database=f"./{text_argument('database', database)}",
+            query=text_argument("query", query),
+            parameters=parameters or [],
+            writable=writable,
+            max_rows=max_rows,
+            max_bytes=max(0, context.output_cap_bytes - _ROOM_BYTES),
+        )
+        return await _answered(asked, sandbox_of(context), within(timeout_s, deadline), deadline)
 
     may = "It may change the database, which is made if there is none" if writable else "The database is only read"
     sql.__doc__ = f"""Run one SQL statement on a SQLite or DuckDB database in the workspace.
@@ -110,6 +107,24 @@ def sql_tool(*, writable: bool = False) -> FunctionTool:
 
 sql = sql_tool()
 """For reading alone."""
+
+
+async def _answered(asked: _Question, sandbox: Sandbox, limit_s: float, deadline: Deadline) -> Result:
+    path = asked.database.removeprefix("./")
+    try:
+        engine = await _engine(sandbox, path, writable=asked.writable)
+    except OSError as error:
+        return unusable(path, error)
+    if engine is None:
+        return refused(f'"{visible(path)}" is no SQLite or DuckDB database')
+    asked.engine = engine
+    stdin = json.dumps(msgspec.structs.asdict(asked)).encode()
+    command = [_PROGRAM, "-I", "-c", _driver()]
+    execution = await sandbox.run(command, deadline=deadline, timeout_s=limit_s, stdin=stdin)
+    if execution.timed_out:
+        text = f"The statement was stopped after its limit of {limit_s:.3g} s: simplify it, or give more timeout_s."
+        return Result(text=text, status=CallStatus.TIMEOUT)
+    return _shown(_answer(execution), asked.query, engine)
 
 
 async def _engine(sandbox: Sandbox, path: str, *, writable: bool) -> Engine | None:
