@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from agentenv.sandboxes.docker import DockerProvider
 from tests.campaign.campaign import Campaign, run
 from tests.campaign.kinds import ALLOWANCE_S, kinds_for
@@ -29,5 +30,6 @@ async def campaign(engine: str, root: Path, *, episodes: int) -> None:
     assert sum(account.episodes for account in report.accounts.values()) == episodes
 
 
+@pytest.mark.timeout(600)
 async def test_episodes_that_do_their_worst(engine: str, root: Path) -> None:
     await campaign(engine, root, episodes=len(kinds_for("docker")))

@@ -60,7 +60,6 @@ for _ in range(6):
         time.sleep(1000)
 print(sorted(os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(3)))
 """,
-            timeout_s=30,
         )
         assert said(done) == "[-9, -9, -9]\n"
         assert (await shell(sandbox, "echo alive")).stdout.head == b"alive\n"
