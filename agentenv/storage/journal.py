@@ -5,7 +5,9 @@ Appends that wait at the same time share one transaction (group commit). Two kin
 ``process``
     What was acknowledged survives ``kill -9`` of the process at any later moment. A power failure may lose the last
     transactions, never the file (SQLite's ``synchronous=NORMAL``). A commit only writes to the page cache, which
-    takes less time than handing it to a thread; so it happens on the loop's thread, once per pass of the loop.
+    takes less time than handing it to a thread; so it happens on the loop's thread. The first appends of a pass of the
+    loop are committed at once, each by itself: its caller goes on without waiting for whatever else the pass has to
+    do. The rest of a crowded pass shares one transaction at its end.
 ``power``
     What was acknowledged also survives a power failure (``synchronous=FULL``). A commit waits for the disk; so it
     happens in the journal's own thread, and everything that arrives meanwhile is in the next one.
@@ -40,6 +42,9 @@ Durability = Literal["process", "power"]
 
 _FOLD_BYTES = 16 << 20
 """Written since the last time the log was folded, until it is folded again."""
+_AT_ONCE = 8
+"""Appends in one pass of the loop that are committed each by itself, without waiting. Then somebody who never waits for
+anything else has to wait here, and everybody else has a turn."""
 _CLOSE_GRACE_S = 60.0
 _LOOK_EVERY_S = 0.25
 """How often a writer sees whether its file is still there."""
@@ -54,6 +59,12 @@ class Append:
     bodies: tuple[bytes, ...]
     last: bool
     """Whether the attempt ends with it."""
+
+
+@dataclass(slots=True)
+class Waiting(Append):
+    """One that shares a transaction."""
+
     written: asyncio.Future[None]
     """Done for the caller. Cancelled with it, and then says nothing of the disk."""
     transaction: asyncio.Future[BaseException | None] | None = None
@@ -185,8 +196,12 @@ class Journal(FactWriter):
         self._file = file
         self._in_thread = durability == "power"
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
-        self._waiting: list[Append] = []
+        self._waiting: list[Waiting] = []
         self._scheduled = False
+        """Whether the end of this pass of the loop is awaited."""
+        self._most_at_once = 0 if self._in_thread else _AT_ONCE
+        self._at_once = self._most_at_once
+        """Appends that this pass may still commit at once."""
         self._held = False
         """Whether commits wait for the thread."""
         self._folding = False
@@ -227,9 +242,15 @@ class Journal(FactWriter):
             return
         loop = asyncio.get_running_loop()
         bodies = tuple([encode_fact(fact) for fact in facts])
-        append = Append(key, bodies, isinstance(facts[-1], EpisodeEnded), loop.create_future())
-        self._waiting.append(append)
+        last = isinstance(facts[-1], EpisodeEnded)
         self._schedule(loop)
+        if self._at_once and not self._held and not _cancelled():
+            self._at_once -= 1
+            if (error := self._commit([Append(key, bodies, last)])) is not None:
+                raise _own(error) from error
+            return
+        append = Waiting(key, bodies, last, loop.create_future())
+        self._waiting.append(append)
         try:
             await append.written
         except asyncio.CancelledError as cancelled:
@@ -237,7 +258,7 @@ class Journal(FactWriter):
                 raise
             cancel_at_next_await(cancelled)
 
-    async def _wrote(self, append: Append) -> bool:
+    async def _wrote(self, append: Waiting) -> bool:
         """Say what became of an append whose caller was cancelled.
 
         One that waits is withdrawn by its cancelled future; one that the thread was handed is waited for.
@@ -259,6 +280,7 @@ class Journal(FactWriter):
     def _flush(self) -> None:
         """Commit what waits. A cancelled append is not there any more."""
         self._scheduled = False
+        self._at_once = self._most_at_once
         if self._held:
             return
         batch = [append for append in self._waiting if not append.written.done()]
@@ -272,16 +294,19 @@ class Journal(FactWriter):
                 append.transaction = transaction
             self._call(lambda: self._file.commit(batch), lambda error: self._committed(batch, transaction, error))
             return
-        error: BaseException | None = None
+        _settle(batch, self._commit(batch))
+
+    def _commit(self, batch: Sequence[Append]) -> Exception | None:
+        """Commit on the loop's thread; give what went wrong, whatever it is."""
         try:
             self._file.commit(batch)
-        except Exception as raised:  # noqa: BLE001  # whoever waits must hear of it, whatever it is
-            error = raised
-        _settle(batch, error)
+        except Exception as error:  # noqa: BLE001  # whoever waits must hear of it
+            return error
         self._fold_if_due()
+        return None
 
     def _committed(
-        self, batch: Sequence[Append], transaction: asyncio.Future[BaseException | None], error: BaseException | None
+        self, batch: Sequence[Waiting], transaction: asyncio.Future[BaseException | None], error: BaseException | None
     ) -> None:
         transaction.set_result(error)
         _settle(batch, error)
@@ -342,7 +367,13 @@ def _nothing() -> None:
     return
 
 
-def _settle(batch: Sequence[Append], error: BaseException | None) -> None:
+def _cancelled() -> bool:
+    """Whether a cancellation of this task is under way: it comes where the task waits, so it has to wait soon."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _settle(batch: Sequence[Waiting], error: BaseException | None) -> None:
     """Wake everyone whose facts were in a transaction; each gets an exception of its own."""
     for append in batch:
         if append.written.done():

@@ -110,9 +110,9 @@ async def test_torn_tail_is_cut(tmp_path: Path) -> None:
 
 async def test_full_disk_names_the_folder_and_writes_nothing(tmp_path: Path) -> None:
     """A full disk ends in a harness fault; others that shared the transaction are not partly there either."""
-    async with Journal.open(tmp_path / "main.sqlite", max_bytes=64 << 10) as journal:
+    async with Journal.open(tmp_path / "main.sqlite", durability="power", max_bytes=64 << 10) as journal:
         await journal.append(KEY, asked("first"))
-        small, big = await asyncio.gather(
+        small, big = await asyncio.gather(  # waits for the disk, so that both are in one transaction
             journal.append(KEY, asked("small")),
             journal.append(AttemptKey("big", 1), asked("x", padding="y" * 200_000)),
             return_exceptions=True,
