@@ -26,6 +26,7 @@ from tests.bench.__main__ import SECTIONS
 
 README = Path(__file__).parents[1] / "README.md"
 CHANGELOG = README.with_name("CHANGELOG.md")
+COLLECTING = README.parent / "docs" / "collecting.md"
 
 
 def test_the_examples_of_the_readme_run() -> None:
@@ -52,8 +53,8 @@ def fenced(text: str) -> str:
 
 
 def shown_commands() -> list[list[str]]:
-    """Every ``agentenv …`` line of the README's blocks, as words; lines that go on are one."""
-    lines = fenced(README.read_text()).replace("\\\n", " ").splitlines()
+    """Every ``agentenv …`` line of the blocks of the README and of what explains it; lines that go on are one."""
+    lines = fenced(README.read_text() + COLLECTING.read_text()).replace("\\\n", " ").splitlines()
     return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("agentenv ")]
 
 
@@ -82,17 +83,32 @@ def test_every_command_is_described() -> None:
 
 def test_every_option_that_is_named_exists() -> None:
     """Of ours: those in blocks of other programs (vLLM, pip) stand in lines that begin with their names."""
-    own = {spelled for each in commands().values() for parameter in each.params for spelled in parameter.opts}
+    own = {
+        spelled
+        for each in commands().values()
+        for parameter in each.params
+        for spelled in (*parameter.opts, *parameter.secondary_opts)
+    }
     own |= {"--help", "--version"}
-    for path in (README, CHANGELOG):
+    for path in (README, CHANGELOG, COLLECTING):
         lines = [
             line
             for line in path.read_text().splitlines()
-            if not re.match(r"vllm |docker compose |.*pip install|.*tests\.bench", line)
+            if not re.match(r"vllm |docker compose |.*pip install|.*tests\.bench|.*logprobs-mode", line)
         ]
         named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", "\n".join(lines)))
         assert named <= own, path.name
         assert named
+
+
+def test_every_option_of_collect_is_explained() -> None:
+    """In the README or in the page that it links: none is found in the help alone."""
+    explained = README.read_text() + COLLECTING.read_text()
+    assert f"({COLLECTING.relative_to(README.parent)})" in README.read_text()
+    for parameter in commands()["collect"].params:
+        spelled = {*parameter.opts, *parameter.secondary_opts}
+        if parameter.param_type_name == "option":
+            assert any(re.search(rf"{name}(?![\w-])", explained) for name in spelled), spelled
 
 
 def test_every_kind_of_thing_is_named() -> None:

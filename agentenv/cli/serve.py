@@ -52,7 +52,9 @@ async def _serve(config: PolicyConfig, host: str, port: int) -> None:
             api_key=config.api_key,
             ready=lambda address: print(
                 f"serving at {address}; try: agentenv collect arithmetic --policy vllm --url {address} "
-                f"--tokenizer {acting.source}",
+                f"--tokenizer {acting.source}\n"
+                f"or, as text: agentenv collect arithmetic --policy openai --url {address} "
+                f"--model {policy.identity.model}",
                 flush=True,
             ),
         )
