@@ -4,6 +4,11 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 override DEMO_RUN := runs/demo
+# Processes that share the default tests. Those of the other tiers are about what a whole machine has, and run in one.
+WORKERS ?= 2
+
+# Tests start hundreds of interpreters: compiled modules are kept, whatever the environment says.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-all test-sandboxes test-docker test-mcp test-vllm check format bench coverage clean bubblewrap model
 
@@ -20,8 +25,9 @@ $(VENV)/user: $(VENV)/pip pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[local,parquet]'
 	@touch $@
 
+# What is installed for development is compiled when it is first imported: most of it never is.
 $(VENV)/dev: $(VENV)/pip pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docker,local,mcp,parquet,tiktoken]' --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[docker,local,mcp,parquet,tiktoken]' --group dev
 	@touch $@ $(VENV)/user
 
 bubblewrap:
@@ -42,7 +48,7 @@ demo: model  ## Collect real rollouts with a small model on the CPU, and look at
 
 test: bubblewrap $(VENV)/dev model  ## Everything a contributor needs, then lint, types, layers and the default tests.
 	$(MAKE) --no-print-directory check
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal
 
 test-all: bubblewrap $(VENV)/dev model  ## The slow tests too.
 	HYPOTHESIS_PROFILE=broad $(BIN)/pytest -q -m 'not vllm and not docker and not mcp'
@@ -60,11 +66,13 @@ test-vllm: $(VENV)/dev  ## Install a real vLLM for CPU in a venv of its own, ser
 	$(PYTHON) tests/vllm/engine/install.py
 	$(BIN)/pytest -q -m vllm tests/vllm
 
-check: $(VENV)/dev  ## Lint, types, layers.
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/lint-imports
+check: $(VENV)/dev  ## Lint, types, layers: the types beside the others, and shown after them.
+	@$(BIN)/pyright --pythonpath $(BIN)/python >$(VENV)/types 2>&1 & types=$$!; bad=0; \
+	$(BIN)/ruff check . || bad=1; \
+	$(BIN)/ruff format --check . || bad=1; \
+	$(BIN)/lint-imports || bad=1; \
+	wait $$types || bad=1; \
+	cat $(VENV)/types; exit $$bad
 
 format: $(VENV)/dev
 	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
