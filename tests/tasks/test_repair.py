@@ -229,6 +229,29 @@ TRICKS = {
             "import os\nwhile True:\n for fd in range(3, 9):\n  try: os.write(fd, b'x' * 99)\n  except OSError: 0\n",
         )
     ],
+    "the module kills every process": [write(PROJECT.path, "import os\nos.kill(-1, 9)\n")],
+    "the module kills whoever started it": [write(PROJECT.path, "import os\nos.kill(os.getppid(), 9)\n")],
+    "the module stops itself": [write(PROJECT.path, "import os\nos.kill(os.getpid(), 19)\n")],
+    "the module takes all memory": [
+        write(PROJECT.path, "kept = []\nwhile True: kept.append(bytearray(b'x') * (1 << 24))\n")
+    ],
+    "the module fills the workspace": [
+        write(PROJECT.path, "with open('fill', 'wb') as file:\n while True: file.write(b'x' * (1 << 20))\n")
+    ],
+    "the module forks without end": [
+        write(
+            PROJECT.path,
+            "import os\nwhile True:\n try: os.fork()\n except OSError: os._exit(0)\n",
+        )
+    ],
+    "the module remembers what it was asked": [
+        write(
+            PROJECT.path,
+            "import pathlib, sys\nlog = pathlib.Path('asked')\n"
+            "job = sys._getframe(1)\nwhile job.f_back: job = job.f_back\n"
+            "log.write_text(str(job.f_globals.get('job')))\n" + PROJECT.broken,
+        )
+    ],
     "the package is gone": [call("shell", command=f"rm -r {MODULE.split('.')[0]}")],
     "the module is a folder": [call("shell", command=f"rm {PROJECT.path} && mkdir {PROJECT.path}")],
     "the module is a pipe": [call("shell", command=f"rm {PROJECT.path} && mkfifo {PROJECT.path}")],
@@ -241,12 +264,16 @@ TRICKS = {
 }
 
 
+SLOW = ("an endless loop", "a flood", "the module stops itself", "the module forks without end")
+
+
 @pytest.mark.parametrize("trick", TRICKS)
 async def test_tricks_do_not_pass(trick: str, provider: SandboxProvider):
-    """Whether a module is merely late does not matter here: none of these has the answers."""
-    played = await cheat(
-        SEED, provider, *TRICKS[trick], within_s=1.0 if trick in ("an endless loop", "a flood") else 5.0
-    )
+    """Whether a module is merely late does not matter here: none of these has the answers.
+
+    Nor does one break what grades it: an episode with a fault would be sampled anew instead of getting its 0.
+    """
+    played = await cheat(SEED, provider, *TRICKS[trick], within_s=1.0 if trick in SLOW else 5.0)
     assert played.components == {"hidden_tests": 0.0}, played.grade
 
 

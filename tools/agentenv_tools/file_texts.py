@@ -30,7 +30,7 @@ def lines_of(content: bytes, first: int, last: int | None, room_bytes: int) -> L
     """Give lines ``first`` to ``last`` (None: the end), as many as fit, but one at least where there is one."""
     content = content.removesuffix(b"\n")
     total = sum(content.count(b"\n", at, at + _STEP) for at in range(0, len(content), _STEP)) + 1
-    wanted = max(0, min(total, last or total) - first + 1)
+    wanted = max(0, (total if last is None else min(total, last)) - first + 1)
     shown: list[str] = []
     at = _start_of(content, first) if wanted else 0
     while len(shown) < wanted:

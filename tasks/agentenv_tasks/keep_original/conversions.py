@@ -72,6 +72,8 @@ def ini_to_json(rng: random.Random) -> Conversion:
             "label": rng.choice(_GOODS) + " " + rng.choice(_GOODS),
         }
     yes, no = rng.choice((("on", "off"), ("yes", "no"), ("enabled", "disabled")))
+    as_numbers = rng.random() < 0.5
+    objects = sections if as_numbers else {name: _digits_as_text(values) for name, values in sections.items()}
     lines = ["; settings of the pilot installation"]
     for section, values in sections.items():
         lines += ["", f"[{section}]"]
@@ -80,12 +82,14 @@ def ini_to_json(rng: random.Random) -> Conversion:
         original_path="config/pilot.ini",
         original=("\n".join(lines) + "\n").encode(),
         output_path="out/pilot.json",
-        output=_json(sections),
+        output=_json(objects),
         form="json",
         request="to JSON: one object with one object per section",
         notes=(
             f"`{yes}` becomes true and `{no}` becomes false.",
-            "Values made of digits only become numbers, all others stay text.",
+            "Values made of digits only become numbers, all others stay text."
+            if as_numbers
+            else "All other values stay text, those made of digits as well.",
             "Comments are left out.",
         ),
     )
@@ -124,20 +128,21 @@ def units(rng: random.Random) -> Conversion:
     """Distances and times get smaller units, as whole numbers."""
     rows: list[list[str]] = []
     converted: list[list[str]] = []
+    unit, column, per_minute = rng.choice((("minutes", "time_min", 1), ("seconds", "time_s", 60)))
     for town in rng.sample(_TOWNS, k=rng.randint(6, 9)):
         tenths, hours, minutes = rng.randint(11, 990), rng.randint(0, 9), rng.randint(0, 59)
         rows.append([town, f"{tenths // 10}.{tenths % 10}", f"{hours}:{minutes:02d}"])
-        converted.append([town, str(tenths * 100), str(hours * 60 + minutes)])
+        converted.append([town, str(tenths * 100), str((hours * 60 + minutes) * per_minute)])
     return Conversion(
         original_path="data/routes.csv",
         original=_csv([["town", "distance_km", "time_h"], *rows]),
         output_path="out/routes.csv",
-        output=_csv([["town", "distance_m", "time_min"], *converted]),
+        output=_csv([["town", "distance_m", column], *converted]),
         form="csv",
         request="to the units that the documents ask for, again as CSV",
         notes=(
             "Distances are whole metres, in a column `distance_m` in the place of `distance_km`.",
-            "Times are whole minutes, in a column `time_min` in the place of `time_h`, which has hours and minutes.",
+            f"Times are whole {unit}, in a column `{column}` in the place of `time_h`, which has hours and minutes.",
             "Rows and columns keep their order.",
         ),
     )
@@ -149,16 +154,17 @@ def encoding(rng: random.Random) -> Conversion:
         f"{rng.choice(_PEOPLE[:7])}; {rng.choice(_TOWNS)}; {rng.randint(2, 99)} m²" for _ in range(rng.randint(8, 14))
     ]
     text = "\n".join(line.replace("ć", "c") for line in lines) + "\n"
+    mark = rng.choice(("", "\ufeff"))
     return Conversion(
         original_path="letters/addresses.txt",
         original=text.encode("latin-1"),
         output_path="out/addresses.txt",
-        output=text.encode(),
+        output=(mark + text).encode(),
         form="text",
         request="to the character encoding that the documents ask for",
         notes=(
             "Old text files are in ISO 8859-1 (Latin-1).",
-            "New text files are in UTF-8 without a byte order mark.",
+            f"New text files are in UTF-8, {'and begin with' if mark else 'without'} a byte order mark.",
             "Apart from its encoding not a character of a text may change.",
         ),
     )
@@ -168,11 +174,12 @@ def line_ends(rng: random.Random) -> Conversion:
     """A text with carriage returns, trailing blanks and tabs becomes a plain one."""
     old: list[str] = []
     new: list[str] = []
+    width = rng.choice((2, 3, 4, 8))
     for _ in range(rng.randint(8, 14)):
         words = rng.sample(_GOODS, k=rng.randint(2, 5))
         indent = rng.randint(0, 2)
         old.append("\t" * indent + " ".join(words) + " " * rng.randint(0, 3))
-        new.append("    " * indent + " ".join(words))
+        new.append(" " * width * indent + " ".join(words))
     return Conversion(
         original_path="letters/stock.txt",
         original=("\r\n".join(old) + "\r\n").encode(),
@@ -183,7 +190,7 @@ def line_ends(rng: random.Random) -> Conversion:
         notes=(
             "Lines end with a line feed alone, the last one too.",
             "No line ends with a space.",
-            "Each tab becomes four spaces.",
+            f"Each tab becomes {width} spaces.",
         ),
     )
 
@@ -221,13 +228,14 @@ def dates(rng: random.Random) -> Conversion:
     rows: list[list[str]] = []
     converted: list[list[str]] = []
     gap = rng.choice(("?", "none", "open"))
+    between = rng.choice(("-", "/", ""))
     for person in rng.sample(_PEOPLE, k=rng.randint(6, 8)):
         day, month, year = rng.randint(1, 28), rng.randint(1, 12), rng.randint(1970, 2024)
         if rng.random() < 0.25:
             rows.append([person, gap])
             continue
         rows.append([person, f"{day}.{month}.{year}"])
-        converted.append([person, f"{year}-{month:02d}-{day:02d}"])
+        converted.append([person, between.join((f"{year}", f"{month:02d}", f"{day:02d}"))])
     return Conversion(
         original_path="data/members.csv",
         original=_csv([["member", "joined"], *rows]),
@@ -236,7 +244,7 @@ def dates(rng: random.Random) -> Conversion:
         form="csv",
         request="to the date form that the documents ask for, again as CSV",
         notes=(
-            "Dates are written as day, month, year in old files and as YYYY-MM-DD in new ones.",
+            f"Dates are day, month, year in old files and {between.join(('YYYY', 'MM', 'DD'))} in new ones.",
             f"A row whose date is `{gap}` is left out.",
             "The header line stays.",
         ),
@@ -275,6 +283,10 @@ def _ini_value(value: object, yes: str, no: str) -> str:
     if isinstance(value, bool):
         return yes if value else no
     return str(value)
+
+
+def _digits_as_text(values: dict[str, object]) -> dict[str, object]:
+    return {key: value if isinstance(value, bool) else str(value) for key, value in values.items()}
 
 
 def _table_row(cells: Sequence[str], widths: Sequence[int]) -> str:
