@@ -315,7 +315,7 @@ class Episode(AsyncResource):
             prompt_length=len(prompt.before) + len(prompt.appended),
             purpose=effect.purpose,
             final=effect.final,
-            visibility=self._world.rules.see(prompt.segment, prompt.before, prompt.appended, effect.purpose),
+            visibility=await self._world.rules.see(prompt.segment, prompt.before, prompt.appended, effect.purpose),
             rendering_s=time.perf_counter() - began,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from array import array
 from collections.abc import Callable, Sequence
 
@@ -13,6 +14,9 @@ from agentenv.records.axes import Purpose, VisibilityLevel
 from agentenv.records.compaction import Compaction
 from agentenv.records.constraints import Breach, CheckerSpec, Constraint, Visibility
 from agentenv.records.messages import ToolCall, ToolResult
+
+_THREAD_ABOVE_IDS = 8_192
+"""More new ids of a prompt are decoded in a thread, so that the other episodes of the loop go on."""
 
 
 class RuleWatch:
@@ -47,11 +51,16 @@ class RuleWatch:
         """
         self.watched = {name: await checker.observe(sandbox) for name, checker in self._checkers.items()}
 
-    def see(self, segment: int, before: array[int], appended: array[int], purpose: Purpose) -> tuple[Visibility, ...]:
-        """Say which rules stand in the prompt ``before + appended``."""
+    async def see(
+        self, segment: int, before: array[int], appended: array[int], purpose: Purpose
+    ) -> tuple[Visibility, ...]:
+        """Say which rules stand in the prompt ``before + appended``. Cancelled, it can say nothing any more."""
         if self._tracker is None:
             return ()
-        self._seen = self._tracker.observe(segment, before, appended, purpose=purpose)
+        if len(appended) > _THREAD_ABOVE_IDS:
+            self._seen = await asyncio.to_thread(self._tracker.observe, segment, before, appended, purpose=purpose)
+        else:
+            self._seen = self._tracker.observe(segment, before, appended, purpose=purpose)
         return self._seen
 
     def compacted(self, compaction: Compaction) -> None:
