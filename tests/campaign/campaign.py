@@ -22,7 +22,7 @@ from tests.campaign.suite import GRADE_TIMEOUT_S, LIMITS, campaign_suite
 from tests.campaign.troubles import TROUBLES, Outcome, Trouble
 from tests.rollout.kit import Setup, opened
 
-GRACE_S = 5.0
+GRACE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
