@@ -148,7 +148,8 @@ class Toolbox:
             return await off_loop(_size(result), _bounded, call, result, context, duration_s)
         except InvalidArguments as error:
             result = Result(text=str(error), status=CallStatus.INVALID_ARGUMENTS)
-            return _bounded(call, result, context, time.monotonic() - started)
+            duration_s = time.monotonic() - started
+            return await off_loop(_size(result), _bounded, call, result, context, duration_s)
         except Fault:
             raise
         except DeadlineReached as error:

@@ -17,7 +17,7 @@ from agentenv_tools.http import http_tool
 from agentenv_tools.python import python
 from agentenv_tools.shell import shell
 from tests.toolkit.kit import InMemoryBlobs, call_one, make_context
-from tests.tools.test_http import answer, anywhere, serving, to_loopback
+from tests.tools.web import answer, anywhere, serving, to_loopback
 
 LARGE = 300_000
 LITTLE = 1 << 12
