@@ -14,7 +14,7 @@ import pytest
 from agentenv.config.reading import stored_run
 from agentenv.records.axes import StopReason
 
-from tests.cli.kit import check_same, finished, n_done, n_facts, records, started, stopped_at
+from tests.cli.kit import Cli, check_same, finished, n_done, n_facts, records, started, stopped_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,9 @@ class TestSignals:
         ],
         ids=["ctrl-c", "sigterm"],
     )
-    def test_interrupted_and_resumed(self, tmp_path: Path, tmp: Path, number: signal.Signals, suite: str) -> None:
+    def test_interrupted_and_resumed(
+        self, cli: Cli, tmp_path: Path, tmp: Path, number: signal.Signals, suite: str
+    ) -> None:
         out = tmp_path / "run"
         tasks, durability = (40, "power") if suite == "arithmetic" else (4, "process")
         arguments = ("collect", suite, "--policy", "scripted", "--durability", durability, "--concurrency", 3)
@@ -125,19 +127,19 @@ class TestSignals:
         assert "Traceback" not in err
         assert f"Interrupted: {n_done(out)} of {tasks} episodes are done." in err
         assert "The same command with --resume finishes the run." in err
-        said = finished("export", out, "--to", "jsonl", tmp=tmp)
+        said = cli("export", out, "--to", "jsonl")
         assert "not done; finish" in said.out, "a torn episode is no row unless it is asked for"
         rows = (out / "export.jsonl").read_text().splitlines()
         assert len(rows) >= n_done(out)
         assert not any('"reason":"cancelled"' in row for row in rows)
-        every = finished("export", out, "--to", "jsonl", "--every-attempt", tmp=tmp)
+        every = cli("export", out, "--to", "jsonl", "--every-attempt")
         assert "not done" not in every.out
         assert list(tmp.iterdir()) == [], "a sandbox was left behind"
         so_far = records(out)
         assert 0 < len(so_far) < tasks
         reasons = {record.reason for record in so_far.values()}
         assert reasons <= {StopReason.CANCELLED, StopReason.FINAL_ANSWER, StopReason.COMPLETED}
-        assert finished("verify", out).code == 0
+        assert cli("verify", out).code == 0
         assert finished(*arguments, "--resume", tmp=tmp).code == 0
         after = records(out)
         assert len(after) == tasks
