@@ -1,6 +1,7 @@
-"""Names to things: suites and tools through entry points, the rest through the tables of the package itself.
+"""Names to things: suites, tools and compressors of others through entry points, ours through the package's tables.
 
-The only place that loads entry points. A suite may also be a path to a Python file, or ``module:attribute``.
+The only place that loads entry points. A suite may also be a path to a Python file, or ``module:attribute``; a
+compressor a path.
 """
 
 from __future__ import annotations
@@ -8,20 +9,27 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import re
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn, cast
 
+from agentenv.compressors.table import COMPRESSORS, parse_compressor
+from agentenv.core.compressor import Compressor
 from agentenv.core.task import Suite
 from agentenv.core.tool import Tool
-from agentenv.errors import ConfigError, UnknownNameError
+from agentenv.errors import ConfigError, UnknownNameError, UsageError
 
 SUITES_GROUP = "agentenv.tasks"
 TOOLS_GROUP = "agentenv.tools"
+COMPRESSORS_GROUP = "agentenv.compressors"
+"""Of what makes a compressor from the text behind its name, such as a class with one parameter."""
+
+_FILE_AND_SETTINGS = re.compile(r"(.+\.py)(?::(.*))?", re.DOTALL)
 
 
 def suite_names() -> list[str]:
@@ -73,6 +81,49 @@ def _tools_of(point: EntryPoint) -> tuple[Tool, ...]:
     return cast("tuple[Tool, ...]", found) if isinstance(found, tuple) else (cast("Tool", found),)
 
 
+def compressor_names() -> list[str]:
+    """Give the compressors that others registered; ours are in `agentenv.compressors.table`."""
+    return sorted(_points(COMPRESSORS_GROUP))
+
+
+def load_compressor(spec: str) -> Compressor:
+    """Make a compressor from ``NAME[:SETTINGS]``, or from ``FILE.py[:SETTINGS]`` of a file that defines ``compressor``.
+
+    What others wrote is called with their settings as text, empty where there are none.
+
+    Raises:
+        UnknownNameError: There is no compressor of that name.
+        ConfigError: The settings are not what it takes; it cannot be imported or made, or is no compressor.
+    """
+    file = _FILE_AND_SETTINGS.fullmatch(spec)
+    name, settings = (file[1], file[2] or "") if file else (spec.partition(":")[0], spec.partition(":")[2])
+    points = _points(COMPRESSORS_GROUP)
+    if file:
+        make = getattr(_module_from(Path(name), "Compressor"), "compressor", None)
+        if make is None:
+            raise ConfigError(f"Compressor {spec!r}: {name} defines no 'compressor', which makes one of its settings")
+    elif name in points and name not in COMPRESSORS:
+        make = _loaded(points[name], "compressor")
+    elif name in COMPRESSORS:
+        return parse_compressor(spec)
+    else:
+        raise UnknownNameError.of("compressor", name, {*COMPRESSORS, *points})
+    return _made(make, settings, spec)
+
+
+def _made(make: Callable[[str], Any], settings: str, spec: str) -> Compressor:
+    try:
+        made = make(settings)
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"Compressor {spec!r} cannot be made: {type(error).__name__}: {error}") from error
+    missing = [name for name in ("name", "sha256", "trigger_tokens", "plan") if not hasattr(made, name)]
+    if missing:
+        raise ConfigError(f"{spec!r} makes no compressor: {type(made).__name__} has no {', '.join(missing)}")
+    return cast("Compressor", made)
+
+
 def _points(group: str) -> Mapping[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=group)}
 
@@ -103,13 +154,15 @@ def _file_hint(name: str) -> str:
     return f". For a file write {path}" if path.is_file() else ""
 
 
-def _module_from(path: Path) -> ModuleType:
+def _module_from(path: Path, kind: str = "Suite") -> ModuleType:
     if not path.is_file():
-        raise ConfigError(f"Suite {str(path)!r}: there is no such file; give a registered name or a path to a .py file")
-    name = f"agentenv_suite_{path.stem}"
+        raise ConfigError(
+            f"{kind} {str(path)!r}: there is no such file; give a registered name or a path to a .py file"
+        )
+    name = f"agentenv_{kind.lower()}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
-        raise ConfigError(f"Suite {str(path)!r}: a suite is a Python file, and its name ends in .py")
+        raise ConfigError(f"{kind} {str(path)!r} must be a Python file, whose name ends in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickling look their module up
     try:
@@ -117,7 +170,7 @@ def _module_from(path: Path) -> ModuleType:
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise ConfigError(f"Suite {str(path)!r} raised {type(error).__name__} when it was loaded: {error}") from error
+        raise ConfigError(f"{kind} {str(path)!r} raised {type(error).__name__} when it was loaded: {error}") from error
     return module
 
 

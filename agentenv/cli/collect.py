@@ -74,7 +74,9 @@ def collect(  # noqa: PLR0913, PLR0917 - one parameter per flag
     show_budgets: Annotated[
         str, typer.Option(help="Tell the policy what is left: none, tool_result or first_message.")
     ] = "none",
-    compressor: Annotated[str, typer.Option(help="none, window:N, clear-tool-results:N[,keep=K].")] = "none",
+    compressor: Annotated[
+        str, typer.Option(help="none, window:N, clear-tool-results:N[,keep=K], or FILE.py[:SETTINGS] of yours.")
+    ] = "none",
     sandbox: Annotated[str, typer.Option(help="auto, or a provider of `agentenv list sandboxes`.")] = "auto",
     mcp: Annotated[
         list[str] | None,

@@ -30,8 +30,10 @@ def _tools() -> list[tuple[str, str]]:
 
 def _compressors() -> list[tuple[str, str]]:
     from agentenv.compressors.table import COMPRESSORS
+    from agentenv.registry import compressor_names
 
-    return [(name, f"{kind.purpose}. Write {kind.form}") for name, kind in COMPRESSORS.items()]
+    ours = [(name, f"{kind.purpose}. Write {kind.form}") for name, kind in COMPRESSORS.items()]
+    return ours + [(name, f"of another package. Write {name}[:SETTINGS]") for name in compressor_names()]
 
 
 def _sandboxes() -> list[tuple[str, str]]:

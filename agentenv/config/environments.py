@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from agentenv.compressors.table import parse_compressor
 from agentenv.config.ingredients import Ingredients, find_needs
 from agentenv.config.mcp import with_servers
 from agentenv.config.options import blaming, option
@@ -22,7 +21,7 @@ from agentenv.core.policy import PolicyIdentity
 from agentenv.core.renderer import Renderer
 from agentenv.envs.async_env import AsyncAgentEnv
 from agentenv.errors import ConfigError, UnknownNameError, ended
-from agentenv.registry import load_suite
+from agentenv.registry import load_compressor, load_suite
 from agentenv.storage.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -72,9 +71,12 @@ async def open_environment(config: EnvConfig, renderer: Renderer | None = None) 
     run = config.run
     suite = load_suite(run.suite)
     with blaming(option("compressor"), run.compressor):
-        compressor = parse_compressor(run.compressor)
+        compressor = load_compressor(run.compressor)
     chosen = renderer or renderer_from(config.tokenizer, config.call_style, given_as="tokenizer")
     check_level(suite, run.level)
+    if run.shots:
+        with blaming(option("shots"), run.shots):
+            suite.demonstrations(run.shots, run.level)
     suite.task(run.seed, run.level)  # refuses what no task of the suite can have
     async with AsyncExitStack() as stack:
         suite = await with_servers(suite, run)

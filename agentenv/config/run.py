@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentenv.compressors.table import parse_compressor
 from agentenv.config.ingredients import Ingredients, find_needs
 from agentenv.config.mcp import with_servers
 from agentenv.config.options import blaming, option
@@ -19,7 +18,7 @@ from agentenv.core.policy import PolicyIdentity
 from agentenv.core.task import Suite
 from agentenv.envs.plan import EpisodeParts
 from agentenv.errors import ConfigError
-from agentenv.registry import load_suite
+from agentenv.registry import load_compressor, load_suite
 from agentenv.rollout.collector import CollectOptions, Collector, Observer, Tally
 from agentenv.rollout.cycles import rare_cycle_searches
 from agentenv.rollout.schedule import Progress, progress_of, slots
@@ -63,7 +62,7 @@ async def open_run(
     """
     suite = load_suite(config.suite)
     with blaming(option("compressor"), config.compressor):
-        compressor = parse_compressor(config.compressor)
+        compressor = load_compressor(config.compressor)
     async with AsyncExitStack() as stack:
         acting = await build_policy(config.policy)
         await stack.enter_async_context(acting.policy)
