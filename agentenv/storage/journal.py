@@ -5,9 +5,9 @@ Appends that wait at the same time share one transaction (group commit). Two kin
 ``process``
     What was acknowledged survives ``kill -9`` of the process at any later moment. A power failure may lose the last
     transactions, never the file (SQLite's ``synchronous=NORMAL``). A commit only writes to the page cache, which
-    takes less time than handing it to a thread; so it happens on the loop's thread. The first appends of a pass of the
-    loop are committed at once, each by itself: its caller goes on without waiting for whatever else the pass has to
-    do. The rest of a crowded pass shares one transaction at its end.
+    takes less time than handing it to a thread; so it happens on the loop's thread. Where passes of the loop have few
+    appends, each is committed at once, by itself: its caller goes on without another pass, which costs more than a
+    transaction. Where they have many, those of a pass share one at its end.
 ``power``
     What was acknowledged also survives a power failure (``synchronous=FULL``). A commit waits for the disk; so it
     happens in the journal's own thread, and everything that arrives meanwhile is in the next one.
@@ -42,9 +42,9 @@ Durability = Literal["process", "power"]
 
 _FOLD_BYTES = 16 << 20
 """Written since the last time the log was folded, until it is folded again."""
-_AT_ONCE = 8
-"""Appends in one pass of the loop that are committed each by itself, without waiting. Then somebody who never waits for
-anything else has to wait here, and everybody else has a turn."""
+_AT_ONCE = 4
+"""Appends in one pass of the loop that may be committed at once. With more a pass is crowded, and all of the next one
+share a transaction. So whoever never waits for anything else waits here, and everybody has a turn."""
 _CLOSE_GRACE_S = 60.0
 _LOOK_EVERY_S = 0.25
 """How often a writer sees whether its file is still there."""
@@ -199,9 +199,10 @@ class Journal(FactWriter):
         self._waiting: list[Waiting] = []
         self._scheduled = False
         """Whether the end of this pass of the loop is awaited."""
-        self._most_at_once = 0 if self._in_thread else _AT_ONCE
-        self._at_once = self._most_at_once
-        """Appends that this pass may still commit at once."""
+        self._in_pass = 0
+        """Appends in this pass so far."""
+        self._at_once = 0 if self._in_thread else _AT_ONCE
+        """How many of them may be committed at once."""
         self._held = False
         """Whether commits wait for the thread."""
         self._folding = False
@@ -244,8 +245,8 @@ class Journal(FactWriter):
         bodies = tuple([encode_fact(fact) for fact in facts])
         last = isinstance(facts[-1], EpisodeEnded)
         self._schedule(loop)
-        if self._at_once and not self._held and not _cancelled():
-            self._at_once -= 1
+        self._in_pass += 1
+        if self._in_pass <= self._at_once and not self._held and not _cancelled():
             if (error := self._commit([Append(key, bodies, last)])) is not None:
                 raise _own(error) from error
             return
@@ -280,7 +281,8 @@ class Journal(FactWriter):
     def _flush(self) -> None:
         """Commit what waits. A cancelled append is not there any more."""
         self._scheduled = False
-        self._at_once = self._most_at_once
+        self._at_once = 0 if self._in_thread or self._in_pass > _AT_ONCE else _AT_ONCE
+        self._in_pass = 0
         if self._held:
             return
         batch = [append for append in self._waiting if not append.written.done()]
