@@ -87,7 +87,7 @@ def started(*arguments: object, tmp: Path | None = None) -> subprocess.Popen[str
 def finished(*arguments: object, tmp: Path | None = None) -> Said:
     """Run ``agentenv ARGUMENTS`` in a process of its own, to its end."""
     with started(*arguments, tmp=tmp) as process:
-        out, err = process.communicate(timeout=110)
+        out, err = process.communicate(timeout=500)
         return Said(process.returncode, out, err)
 
 

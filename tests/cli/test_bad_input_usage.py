@@ -280,7 +280,7 @@ class TestFolders:
         finally:
             first.send_signal(signal.SIGCONT)
             first.send_signal(signal.SIGTERM)
-            _, err = first.communicate(timeout=60)
+            _, err = first.communicate(timeout=500)
         assert first.returncode == 130, err
 
     def test_a_run_is_not_written_over(self, cli: Cli, run: Path) -> None:
@@ -439,7 +439,7 @@ class TestFullDisk:
             f"sys.argv = ['agentenv', *{list(map(str, arguments))!r}]\n"
             "main()\n"
         )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=500, check=False)
         assert done.returncode == 3, done.stderr
         assert "bytes free" in done.stderr
         assert "resume the run" in done.stderr
@@ -475,5 +475,5 @@ class TestOthers:
     def test_a_reader_that_leaves_early_is_no_error(self, run: Path) -> None:
         """``agentenv show RUN | head -1``."""
         line = f"{sys.executable} -m agentenv show {run} e000000.0 --json | head -c 10"
-        done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=500, check=True)
         assert done.stderr == ""

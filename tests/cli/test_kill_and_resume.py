@@ -122,7 +122,7 @@ class TestSignals:
         assert stopped_at(process, lambda: n_facts(out) >= 40)
         process.send_signal(number)
         process.send_signal(signal.SIGCONT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=500)
         assert process.returncode == 130, err
         assert "Traceback" not in err
         assert f"Interrupted: {n_done(out)} of {tasks} episodes are done." in err
@@ -158,7 +158,7 @@ class TestSignals:
         for _ in range(20):
             process.send_signal(number)
             os.sched_yield()
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=500)
         assert process.returncode == 130, err
         assert "Traceback" not in err
         assert list(tmp.iterdir()) == []

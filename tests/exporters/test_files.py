@@ -126,7 +126,7 @@ except HarnessFault as fault: print(fault)
 def test_full_disk_is_a_fault(tmp_path: Path, name: str) -> None:
     """A disk that gives way in the middle is a fault of the harness that names the file; nothing is left."""
     command = [sys.executable, "-c", _FILL, name, str(path_of(tmp_path, name))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=True)
     assert f"Cannot write {path_of(tmp_path, name)}" in done.stdout
     assert list(tmp_path.iterdir()) == []
 
@@ -148,7 +148,7 @@ def test_missing_pyarrow_says_what_to_install(tmp_path: Path) -> None:
         "except ConfigError as error: print(error)"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=True)
     assert "pip install pyarrow" in done.stdout
     assert [entry.name for entry in tmp_path.iterdir()] == ["rows.jsonl"]
 

@@ -39,7 +39,7 @@ except SystemExit:
 sys.stderr.write(json.dumps(sorted(set(sys.modules) - before)))
 """
     done = subprocess.run(
-        [sys.executable, *flags, "-c", program], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, *flags, "-c", program], capture_output=True, text=True, timeout=500, check=True
     )
     modules = json.loads(done.stderr.splitlines()[-1])
     return {name if name.startswith("agentenv") else name.split(".")[0] for name in modules}
@@ -103,7 +103,7 @@ assert "pytest" not in sys.modules and "hypothesis" not in sys.modules
         [sys.executable, "-W", "error::DeprecationWarning:agentenv", "-c", code],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=500,
         cwd=tmp_path,
         env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
         check=False,
@@ -134,7 +134,7 @@ except ConfigError as error:
 else:
     raise AssertionError("it was loaded")
 """
-    subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
+    subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=500, check=True)
 
 
 @pytest.mark.parametrize(

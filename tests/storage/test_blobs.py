@@ -58,7 +58,7 @@ def test_file_size_limit_is_a_fault_and_leaves_nothing(tmp_path: Path) -> None:
         "except HarnessFault as fault: print(fault)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=500, check=True
     )
     assert "Cannot write a blob of 300,000 bytes" in done.stdout
     assert f"{tmp_path} has" in done.stdout

@@ -179,7 +179,7 @@ asyncio.run(main(Path(sys.argv[1])))
 def test_write_that_fails_half_way(tmp_path: Path) -> None:
     """The file system refuses in the middle of a transaction (a file size limit): a fault, and no half of it."""
     command = [sys.executable, "-c", _FILLER, str(tmp_path / "main.sqlite")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=True)
     number, message = done.stdout.split(" ", 1)
     assert int(number) > 5
     assert str(tmp_path) in message
@@ -221,7 +221,7 @@ def test_disk_that_is_really_full() -> None:
     """On a file system without room: a fault with the folder and its free bytes; with room again it goes on."""
     sandbox = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--size", "600000"]
     command = [*sandbox, "--tmpfs", "/mnt", sys.executable, "-c", _FULL]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr
     message, verdict = done.stdout.splitlines()
     assert "disk is full" in message
@@ -493,7 +493,7 @@ async def test_read_only_medium(tmp_path: Path) -> None:
     )
     sandbox = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     done = subprocess.run(
-        [*sandbox, sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+        [*sandbox, sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=500, check=False
     )
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["main.sqlite"]
