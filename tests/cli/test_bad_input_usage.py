@@ -249,7 +249,7 @@ class TestOtherCommands:
             (("describe-mcp", "x=python3", "--program", "/nowhere"), "--program /nowhere: there is no such folder"),
             (("describe-mcp", "x=http://127.0.0.1:1/mcp", "--program", "RUN"), "takes no program with it"),
             (("describe-mcp", "x=http://127.0.0.1:1/mcp"), "Is a server running at http://127.0.0.1:1/mcp"),
-            (("collect", "RUN/manifest.json", "--policy", "scripted"), "its name ends in .py"),
+            (("collect", "RUN/manifest.json", "--policy", "scripted"), "must be a Python file, whose name ends in .py"),
         ],
     )
     def test_what_means_nothing_is_refused(self, cli: Cli, run: Path, arguments: tuple[str, ...], says: str) -> None:
