@@ -42,7 +42,7 @@ Durability = Literal["process", "power"]
 
 _FOLD_BYTES = 16 << 20
 """Written since the last time the log was folded, until it is folded again."""
-_AT_ONCE = 4
+_AT_ONCE = 2
 """Appends in one pass of the loop that may be committed at once. With more a pass is crowded, and all of the next one
 share a transaction. So whoever never waits for anything else waits here, and everybody has a turn."""
 _CLOSE_GRACE_S = 60.0

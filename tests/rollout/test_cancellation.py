@@ -101,7 +101,7 @@ def check_same(out: Path, undisturbed: dict[str, EpisodeRecord]) -> None:
         assert differences(record, undisturbed[name]) == []
 
 
-@pytest.mark.parametrize(("durability", "at_once"), [("process", 4), ("process", 0), ("power", 0)])
+@pytest.mark.parametrize(("durability", "at_once"), [("process", 2), ("process", 0), ("power", 0)])
 @pytest.mark.parametrize("again_after", [None, 2])
 async def test_cancelling_at_every_pass_of_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again_after: int | None, durability: Durability, at_once: int
