@@ -76,10 +76,10 @@ def _flood(command: str) -> Trouble:
 
 
 def _interpreter(code: str, *, statuses: frozenset[CallStatus], timeout_s: float | None = None) -> Trouble:
-    return Trouble(
-        turns=lambda draw: (call("python", code=dedent(code), timeout_s=timeout_s or round(draw.uniform(0.1, 0.6), 2)),),
-        statuses=statuses,
-    )
+    def turns(draw: random.Random) -> tuple[Turn, ...]:
+        return (call("python", code=dedent(code), timeout_s=timeout_s or round(draw.uniform(0.1, 0.6), 2)),)
+
+    return Trouble(turns=turns, statuses=statuses)
 
 
 def _endless(draw: random.Random) -> tuple[Turn, ...]:
