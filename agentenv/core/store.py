@@ -27,7 +27,7 @@ class FactWriter(AsyncResource):
 
     @abstractmethod
     async def append(self, key: AttemptKey, *facts: Fact) -> None:
-        """Write facts in order, in one transaction, which may be shared with whoever else is waiting (group commit).
+        """Write facts in order, in one transaction shared with whoever else is waiting (group commit).
 
         Raises:
             HarnessFault: The disk is full or gone; nothing of this call was written.

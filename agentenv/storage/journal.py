@@ -5,9 +5,7 @@ Appends that wait at the same time share one transaction (group commit). Two kin
 ``process``
     What was acknowledged survives ``kill -9`` of the process at any later moment. A power failure may lose the last
     transactions, never the file (SQLite's ``synchronous=NORMAL``). A commit only writes to the page cache, which
-    takes less time than handing it to a thread; so it happens on the loop's thread. Where passes of the loop have few
-    appends, each is committed at once, by itself: its caller goes on without another pass, which costs more than a
-    transaction. Where they have many, those of a pass share one at its end.
+    takes less time than handing it to a thread; so it happens on the loop's thread, once per pass of the loop.
 ``power``
     What was acknowledged also survives a power failure (``synchronous=FULL``). A commit waits for the disk; so it
     happens in the journal's own thread, and everything that arrives meanwhile is in the next one.
@@ -42,9 +40,6 @@ Durability = Literal["process", "power"]
 
 _FOLD_BYTES = 16 << 20
 """Written since the last time the log was folded, until it is folded again."""
-_AT_ONCE = 2
-"""Appends in one pass of the loop that may be committed at once. With more a pass is crowded, and all of the next one
-share a transaction. So whoever never waits for anything else waits here, and everybody has a turn."""
 _CLOSE_GRACE_S = 60.0
 _LOOK_EVERY_S = 0.25
 """How often a writer sees whether its file is still there."""
@@ -59,12 +54,6 @@ class Append:
     bodies: tuple[bytes, ...]
     last: bool
     """Whether the attempt ends with it."""
-
-
-@dataclass(slots=True)
-class Waiting(Append):
-    """One that shares a transaction."""
-
     written: asyncio.Future[None]
     """Done for the caller. Cancelled with it, and then says nothing of the disk."""
     transaction: asyncio.Future[BaseException | None] | None = None
@@ -196,13 +185,8 @@ class Journal(FactWriter):
         self._file = file
         self._in_thread = durability == "power"
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
-        self._waiting: list[Waiting] = []
+        self._waiting: list[Append] = []
         self._scheduled = False
-        """Whether the end of this pass of the loop is awaited."""
-        self._in_pass = 0
-        """Appends in this pass so far."""
-        self._at_once = 0 if self._in_thread else _AT_ONCE
-        """How many of them may be committed at once."""
         self._held = False
         """Whether commits wait for the thread."""
         self._folding = False
@@ -243,15 +227,9 @@ class Journal(FactWriter):
             return
         loop = asyncio.get_running_loop()
         bodies = tuple([encode_fact(fact) for fact in facts])
-        last = isinstance(facts[-1], EpisodeEnded)
-        self._schedule(loop)
-        self._in_pass += 1
-        if self._in_pass <= self._at_once and not self._held and not _cancelled():
-            if (error := self._commit([Append(key, bodies, last)])) is not None:
-                raise _own(error) from error
-            return
-        append = Waiting(key, bodies, last, loop.create_future())
+        append = Append(key, bodies, isinstance(facts[-1], EpisodeEnded), loop.create_future())
         self._waiting.append(append)
+        self._schedule(loop)
         try:
             await append.written
         except asyncio.CancelledError as cancelled:
@@ -259,7 +237,7 @@ class Journal(FactWriter):
                 raise
             cancel_at_next_await(cancelled)
 
-    async def _wrote(self, append: Waiting) -> bool:
+    async def _wrote(self, append: Append) -> bool:
         """Say what became of an append whose caller was cancelled.
 
         One that waits is withdrawn by its cancelled future; one that the thread was handed is waited for.
@@ -281,8 +259,6 @@ class Journal(FactWriter):
     def _flush(self) -> None:
         """Commit what waits. A cancelled append is not there any more."""
         self._scheduled = False
-        self._at_once = 0 if self._in_thread or self._in_pass > _AT_ONCE else _AT_ONCE
-        self._in_pass = 0
         if self._held:
             return
         batch = [append for append in self._waiting if not append.written.done()]
@@ -296,19 +272,16 @@ class Journal(FactWriter):
                 append.transaction = transaction
             self._call(lambda: self._file.commit(batch), lambda error: self._committed(batch, transaction, error))
             return
-        _settle(batch, self._commit(batch))
-
-    def _commit(self, batch: Sequence[Append]) -> Exception | None:
-        """Commit on the loop's thread; give what went wrong, whatever it is."""
+        error: BaseException | None = None
         try:
             self._file.commit(batch)
-        except Exception as error:  # noqa: BLE001  # whoever waits must hear of it
-            return error
+        except Exception as raised:  # noqa: BLE001  # whoever waits must hear of it, whatever it is
+            error = raised
+        _settle(batch, error)
         self._fold_if_due()
-        return None
 
     def _committed(
-        self, batch: Sequence[Waiting], transaction: asyncio.Future[BaseException | None], error: BaseException | None
+        self, batch: Sequence[Append], transaction: asyncio.Future[BaseException | None], error: BaseException | None
     ) -> None:
         transaction.set_result(error)
         _settle(batch, error)
@@ -369,13 +342,7 @@ def _nothing() -> None:
     return
 
 
-def _cancelled() -> bool:
-    """Whether a cancellation of this task is under way: it comes where the task waits, so it has to wait soon."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-def _settle(batch: Sequence[Waiting], error: BaseException | None) -> None:
+def _settle(batch: Sequence[Append], error: BaseException | None) -> None:
     """Wake everyone whose facts were in a transaction; each gets an exception of its own."""
     for append in batch:
         if append.written.done():
