@@ -185,11 +185,14 @@ async def test_the_last_place_of_a_full_window_is_left_unscored(engine: Engine) 
 
 async def test_an_abort_is_resumed_after_the_pause(engine: Engine, policy: VllmPolicy, tokenizer: Tokenizer) -> None:
     """What the engine cut off and what it said afterwards are one reply, scored as one."""
-    request = plain_request(tokenizer.encode(TEXT), seed=2, max_tokens=400)
-    async with Interrupted(engine, policy, request) as interrupted:
-        await interrupted.control("/pause?mode=abort")
-        await interrupted.control("/resume")
-    reply = interrupted.reply()
+    for seed in SEEDS:
+        request = plain_request(tokenizer.encode(TEXT), seed=seed, max_tokens=400)
+        async with Interrupted(engine, policy, request) as interrupted:
+            await interrupted.control("/pause?mode=abort")
+            await interrupted.control("/resume")
+        reply = interrupted.reply()
+        if reply.sampled.notes:
+            break
     check_reply(reply, request, policy=policy, vocab_size=VOCABULARY)
     assert reply.finish is Finish.LENGTH or reply.stop_token_id is not None
     assert len(reply.sampled.notes) == 1
@@ -201,15 +204,18 @@ async def test_an_abort_is_resumed_after_the_pause(engine: Engine, policy: VllmP
 
 async def test_a_pause_that_keeps_is_only_waiting(engine: Engine, policy: VllmPolicy, tokenizer: Tokenizer) -> None:
     """A relabelled pause leaves two spans in one call, and no note."""
-    request = plain_request(tokenizer.encode(TEXT), seed=2, max_tokens=400)
-    try:
-        async with Interrupted(engine, policy, request) as interrupted:
-            await interrupted.control("/pause?mode=keep")
-            await interrupted.control("/update_weight_version", {"new_version": "step-1"})
-            await interrupted.control("/resume")
-        reply = interrupted.reply()
-    finally:
-        engine.control("/update_weight_version", {"new_version": "default"})
+    for seed in SEEDS:
+        request = plain_request(tokenizer.encode(TEXT), seed=seed, max_tokens=400)
+        try:
+            async with Interrupted(engine, policy, request) as interrupted:
+                await interrupted.control("/pause?mode=keep")
+                await interrupted.control("/update_weight_version", {"new_version": "step-1"})
+                await interrupted.control("/resume")
+            reply = interrupted.reply()
+        finally:
+            engine.control("/update_weight_version", {"new_version": "default"})
+        if len(reply.sampled.version_spans) > 1:
+            break
     check_reply(reply, request, policy=policy, vocab_size=VOCABULARY)
     assert [span.version for span in reply.sampled.version_spans] == ["default", "step-1"]
     assert reply.retries == 0
@@ -248,6 +254,10 @@ def load_weights(engine: Engine, path: str, label: str) -> None:
     engine.control("/finish_weight_update", {"weight_version": label})
     engine.control("/reset_prefix_cache")
     engine.control("/resume")
+
+
+SEEDS = range(2, 22)
+"""Of calls that are to be interrupted: a tiny model may have said all it has to say before the engine hears of it."""
 
 
 class Interrupted:
