@@ -90,7 +90,7 @@ class Task:
     needs_sandbox: bool = False
     network: tuple[str, ...] = ()
     """Hosts that the commands of its sandbox may reach, as in ``SandboxSpec.network``; empty: none. A kind of sandbox
-    that cannot hold them to that is refused when the episode starts."""
+    that cannot hold them to that is refused before a run begins, and where there is no run when the episode starts."""
     budgets: tuple[Budget, ...] = ()
     """Budgets that are part of the task (owner ``task``)."""
     constraints: tuple[Constraint, ...] = ()
